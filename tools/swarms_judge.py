@@ -22,6 +22,8 @@ SHARES = (0.5, 0.95, 0.99)
 ENOUGH = 0.99
 """The share of requests that must be answered; a person was asked about the others."""
 ANSWERED = "RequestAnswered"
+FULL = 0.95
+"""The share of the processors in use above which they are what bounds the rate."""
 _PAGE = 1000
 
 
@@ -39,6 +41,19 @@ class Busy(Struct, frozen=True, kw_only=True):
     def ours(self) -> float:
         """Those of this load."""
         return self.swarms + self.homes + self.bus
+
+
+class Measured(Struct, frozen=True):
+    """The measurements of a run.
+
+    ``began`` is a wall time, ``seconds`` how long requests were sent, ``busy`` how many processors
+    were in use at first, and ``spent`` the seconds of processors that all of it took.
+    """
+
+    began: float
+    seconds: float
+    busy: Busy
+    spent: dict[str, float]
 
 
 class Records(Struct, frozen=True, kw_only=True):
@@ -61,10 +76,9 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """The result of a run; latencies are in milliseconds.
 
     ``unfinished`` are requests that a later process would finish, ``lost`` those of which the homes
-    know nothing any more.  ``ended`` are the requests that ended before the time was up,
-    ``metered`` those that ended while processors were measured.  ``took`` are the latencies of all,
-    from the call to the commit that ended the request, ``calm`` those of requests that ended before
-    anything failed, and ``seen`` those that callers saw.
+    know nothing any more.  ``ended`` are the requests that ended before the time was up.  ``took``
+    are the latencies of all, from the call to the commit that ended the request, ``calm`` those of
+    requests that ended before anything failed, and ``seen`` those that callers saw.
     """
 
     sent: int
@@ -77,7 +91,6 @@ class Verdict(Struct, frozen=True, kw_only=True):
     executions: int
     seconds: float
     ended: int
-    metered: int
     calm: list[float]
     took: list[float]
     seen: list[float]
@@ -85,6 +98,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     complaints: tuple[str, ...]
     commits: float
     busy: Busy
+    spent: dict[str, float]
 
     @property
     def well(self) -> bool:
@@ -137,13 +151,9 @@ def _requests(store: Store) -> Iterator[OutgoingRequest]:
         page = Range(keys.REQUESTS, after=items[-1].key, limit=_PAGE)
 
 
-def judge(
-    records: Records, shares: Sequence[Share], began: float, seconds: float, busy: Busy
-) -> Verdict:
-    """Judge each request that was sent by its intakes, completions, ends and effects.
-
-    ``began`` is a wall time.
-    """
+def judge(records: Records, shares: Sequence[Share], measured: Measured) -> Verdict:
+    """Judge each request that was sent by its intakes, completions, ends and effects."""
+    began, seconds, busy = measured.began, measured.seconds, measured.busy
     answered: list[OutgoingRequest] = []
     unfinished: list[str] = []
     lost: list[str] = []
@@ -172,7 +182,6 @@ def judge(
         executions=records.executions,
         seconds=seconds,
         ended=sum(each < began + seconds for each in ends),
-        metered=len(calm),
         calm=_latencies(calm),
         took=_latencies(answered),
         seen=_shares([each for share in shares for each in share.took]),
@@ -180,6 +189,7 @@ def judge(
         complaints=records.complaints,
         commits=records.entries / max(len(records.asked), 1),
         busy=busy,
+        spent=measured.spent,
     )
 
 
@@ -229,25 +239,27 @@ def report(verdict: Verdict) -> Iterator[str]:
     words = ", ".join(f"{name} {many:,}" for name, many in others.items())
     yield f"other outcomes of calls: {words or 'none'}"
     yield from verdict.complaints or ["record verify holds in all stores"]
-    yield from _bound(verdict.busy, verdict.metered, verdict.commits)
+    yield from _bound(verdict)
 
 
-def _bound(busy: Busy, metered: int, commits: float) -> Iterator[str]:
+def _bound(verdict: Verdict) -> Iterator[str]:
+    busy, spent = verdict.busy, verdict.spent
     others = max(0.0, busy.machine - busy.ours)
     yield (
         f"processors in use: {busy.machine:.2f} of {busy.cores}: swarms {busy.swarms:.2f},"
         f" Redis of the homes {busy.homes:.2f}, Redis of the bus {busy.bus:.2f},"
         f" other programs {others:.2f}"
     )
-    if metered and busy.ours:
-        each = 1000 * busy.seconds / metered
+    cost = sum(spent.get(name, 0.0) for name in ("swarms", "homes", "bus"))
+    if verdict.answered and cost:
+        each = 1000 / verdict.answered
         yield (
-            f"a request costs {busy.ours * each:.2f} ms of a processor,"
-            f" {busy.swarms * each:.2f} of them in Python, and {commits:.1f} recorded commits;"
-            f" {busy.cores} processors alone could do {busy.cores * 1000 / (busy.ours * each):,.0f}"
-            " a second"
+            f"a request costs {cost * each:.2f} ms of a processor,"
+            f" {spent['swarms'] * each:.2f} of them in Python, and {verdict.commits:.1f} recorded"
+            f" commits; {busy.cores} processors alone could do"
+            f" {busy.cores * verdict.answered / cost:,.0f} a second"
         )
-    full = busy.machine > ENOUGH * busy.cores
+    full = busy.machine > FULL * busy.cores
     yield "bound by the processors" if full else "not bound by the processors: some are idle"
 
 

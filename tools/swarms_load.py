@@ -29,7 +29,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-from tools.swarms_judge import Busy, Verdict, judge, read, report
+from tools.swarms_judge import Busy, Measured, Verdict, judge, read, report
 from tools.swarms_process import Plan, Share
 
 import interlock
@@ -82,6 +82,7 @@ class Swarms:
         self.effects = {name: f"{folder}/{name}.effects" for name in self.names}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._times = ""
+        self._dead = {"swarms": 0.0, "bus": 0.0}
         self._keys = f"{folder}/keys"
 
     @contextmanager
@@ -143,8 +144,24 @@ class Swarms:
             write_line(process, self._times)
         return begin
 
+    def spent(self) -> dict[str, float]:
+        """Seconds of processors that swarms and servers have used."""
+        swarms = sum(_spent(process.pid) for process in self.processes.values())
+        homes, bus = self.homes_server.pid, self.bus_server.pid
+        return {
+            "swarms": self._dead["swarms"] + swarms,
+            "homes": _spent(homes),
+            "bus": self._dead["bus"] + _spent(bus),
+        }
+
+    def kill_bus(self) -> None:
+        """Kill the server of the bus."""
+        self._dead["bus"] += _spent(self.bus_server.pid)
+        self.bus_server.kill()
+
     def kill(self, name: str) -> None:
         """Kill the process of a swarm, and start another one, which goes on at once."""
+        self._dead["swarms"] += _spent(self.processes[name].pid)
         self.processes[name].kill()
         self.processes[name].communicate()
         self._start(name)
@@ -192,30 +209,30 @@ class Swarms:
 
 
 class Meter:
-    """How many processors are in use from now on."""
+    """Seconds of processors that were used since it was made; those of the dead count, too."""
 
     def __init__(self, swarms: Swarms) -> None:
-        self._pids = {
-            "swarms": [process.pid for process in swarms.processes.values()],
-            "homes": [swarms.homes_server.pid],
-            "bus": [swarms.bus_server.pid],
-        }
+        self._swarms = swarms
         self._before = self._look()
 
-    def busy(self) -> Busy:
-        """The processors in use since the beginning."""
+    def spent(self) -> dict[str, float]:
+        """By what used them, and of the machine; ``clock`` are the seconds that passed."""
         now = self._look()
-        spent = {name: now[name] - self._before[name] for name in now}
+        return {name: now[name] - self._before[name] for name in now}
+
+    def busy(self) -> Busy:
+        """How many processors were in use."""
+        spent = self.spent()
         seconds = spent.pop("clock")
         shares = {name: each / seconds for name, each in spent.items()}
         return Busy(seconds=seconds, cores=os.cpu_count() or 1, **shares)
 
     def _look(self) -> dict[str, float]:
-        found = {name: sum(map(_spent, pids)) for name, pids in self._pids.items()}
         with open("/proc/stat", encoding="ascii") as file:
             ticks = [int(each) for each in file.readline().split()[1:9]]
         idle = sum(ticks[3:5])
-        return {**found, "machine": (sum(ticks) - idle) / _TICKS, "clock": time.monotonic()}
+        used = {"machine": (sum(ticks) - idle) / _TICKS, "clock": time.monotonic()}
+        return {**self._swarms.spent(), **used}
 
 
 def _spent(pid: int) -> float:
@@ -242,9 +259,10 @@ def run(load: Load) -> Verdict:
                 _strike(swarms, fault, name)
             _until(begin + load.seconds)
             _settle(swarms)
+            spent = meter.spent()
             shares = swarms.end()
             records = read(swarms.homes, swarms.bus, swarms.effects)
-            return judge(records, shares, began, load.seconds, busy)
+            return judge(records, shares, Measured(began, load.seconds, busy, spent))
 
 
 def _faults(load: Load) -> list[tuple[float, str, str]]:
@@ -266,7 +284,7 @@ def _strike(swarms: Swarms, fault: str, name: str) -> None:
         case "kill":
             swarms.kill(name)
         case "cut":
-            bus.kill()
+            swarms.kill_bus()
         case "heal":
             bus.restart()
         case "freeze":

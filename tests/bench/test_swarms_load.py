@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from msgspec.structs import replace
-from tools.swarms_judge import Busy, Records, Verdict, judge, report
+from tools.swarms_judge import Busy, Measured, Records, Verdict, judge, report
 from tools.swarms_load import Load, run
 from tools.swarms_process import Share
 
@@ -41,7 +41,8 @@ WELL = Records(
 
 def verdict(records: Records) -> Verdict:
     share = Share(outcomes={"RequestAnswered": 1}, took=[500.0])
-    return judge(records, [share], began=9.0, seconds=2.0, busy=BUSY)
+    spent = {"swarms": 0.1, "homes": 0.1, "bus": 0.1}
+    return judge(records, [share], Measured(9.0, 2.0, BUSY, spent))
 
 
 def test_a_request_that_was_taken_in_done_and_ended_once_is_well() -> None:
