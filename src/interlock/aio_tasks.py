@@ -325,7 +325,7 @@ class Worker:
             self._take(working)
 
     def _take(self, working: HeldClaim) -> None:
-        """A claim of ours: the loop hands it out next."""
+        """A claim of this worker: the loop hands it out next."""
         grant = working.claimed.grant
         self._open[grant] = working.claimed.task
         self._worker_loop.report(self._open.values())

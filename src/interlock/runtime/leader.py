@@ -107,7 +107,7 @@ def _finish(future: asyncio.Future[None]) -> None:
     if asyncio._get_running_loop() is loop:  # noqa: SLF001 - it asks for nothing
         finish_future(future)
         return
-    with suppress(RuntimeError):  # the loop was closed: nobody waits there any more
+    with suppress(RuntimeError):  # the loop was closed: its callers are gone
         loop.call_soon_threadsafe(finish_future, future)
 
 

@@ -88,7 +88,7 @@ class Cleanup:
         return key in self._taken
 
     def run(self, stopped: Callable[[], bool]) -> Op[None]:
-        """Delete whatever is due, until the client is closed."""
+        """Delete all that is due, until the client is closed."""
         while not stopped():
             yield from self._bell.sleep(self._seconds())
             if stopped():

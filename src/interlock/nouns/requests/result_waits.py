@@ -68,7 +68,7 @@ class ResultWaits:
         intake.answered = self.answered
 
     def add(self, request: str) -> ResultWait:
-        """Put a caller on the list; ``remove`` follows, whatever happens."""
+        """Put a caller on the list; ``remove`` always follows."""
         wait = ResultWait(request)
         with self._guard:
             self._waiting.setdefault(request, []).append(wait)

@@ -79,7 +79,7 @@ class RequestService:
         yield from self.home.ready(own, actor)
 
     def close(self) -> Op[None]:
-        """The client is closed: delete now whatever would have been deleted soon."""
+        """The client is closed: delete now all that would have been deleted soon."""
         self.cleanup.stop()
         if not self.home.bus.trouble:
             with suppress(InterlockError):  # other processes of the swarm do it

@@ -150,7 +150,9 @@ class WorkerLoop:
                         yield from self._bell.sleep(SLICE)
                     else:
                         claiming = self.claim_next(validate.FOREVER)
-                        working = yield from stoppable(claiming, self._wait_is_over, extra)
+                        working = yield from stoppable(
+                            claiming, self._wait_is_over, extra, drops=True
+                        )
                     working = working or self._take_handed()
             finally:
                 self._waits = False
