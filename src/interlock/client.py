@@ -305,7 +305,7 @@ class Fleet(FleetProperties[Blocking]):
         if thread is None:
             thread = self._threads.setdefault(name, background(loop, name))
         if thread.ident is None:  # also if an interrupt prevented its start
-            with suppress(RuntimeError):  # another thread does that right now
+            with self._waking, suppress(RuntimeError):  # it was started while we waited
                 thread.start()
 
     def _wake(self) -> None:

@@ -149,10 +149,10 @@ class Cleanup:
     def _remove(self, own: OwnSwarm, wanted: Sequence[str]) -> Op[None]:
         """Steps 5 and 10."""
 
-        def deleting(some: tuple[str, ...]) -> DecideOp[None]:
+        def deleting(some: tuple[str, ...]) -> DecideOp[str]:
             yield from ()
             thing = f"swarm/{own.name}"
-            return Decision(outcome=None, verb="bus.remove", thing=thing, deletes=some)
+            return Decision(outcome="removed", verb="bus.remove", thing=thing, deletes=some)
 
         def work(runner: Runner) -> Op[None]:
             most = runner.capabilities.max_operations - OWN_OPERATIONS

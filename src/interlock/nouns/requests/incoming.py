@@ -38,6 +38,8 @@ H = TypeVar("H", bound=MessageHead)
 B = TypeVar("B", RequestHead, ResultHead)
 """A head with a body."""
 
+STALE = "stale"
+"""The outcome of an intake whose trust, or whose own swarm, was not as it was read."""
 AT_ONCE = 48
 """Envelopes that are read, verified and committed together, at most."""
 _OPERATIONS = 16

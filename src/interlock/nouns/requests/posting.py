@@ -333,13 +333,13 @@ class Outbox:
         swarm, message = request.to_swarm, request.message
         wanted = keys.bus_request(swarm, message), keys.bus_request_body(swarm, message)
 
-        def deleting() -> DecideOp[None]:
+        def deleting() -> DecideOp[str]:
             items = (yield wanted).items
             there = tuple([key for key in wanted if items[key] is not None])
             if not there:
-                return Decision(outcome=None)
+                return Decision(outcome="")
             thing = f"swarm/{own.name}"
-            return Decision(outcome=None, verb="bus.remove", thing=thing, deletes=there)
+            return Decision(outcome="removed", verb="bus.remove", thing=thing, deletes=there)
 
         def work(runner: Runner) -> Op[None]:
             yield from runner.change(deleting, self._home.bus.actor(own), hopeful=False)
@@ -350,11 +350,11 @@ class Outbox:
     def _put(self, own: OwnSwarm, some: Sequence[Posting]) -> Op[int]:
         """Step 2 or 8; the revision of the commit on the bus."""
 
-        def putting() -> DecideOp[None]:
+        def putting() -> DecideOp[str]:
             yield from ()
             puts = tuple([write for each in some for write in each.writes()])
             thing = f"swarm/{some[0].entry.to}"
-            return Decision(outcome=None, verb="bus.post", thing=thing, puts=puts)
+            return Decision(outcome="posted", verb="bus.post", thing=thing, puts=puts)
 
         def work(runner: Runner) -> Op[int]:
             done = yield from runner.change(putting, self._home.bus.actor(own))

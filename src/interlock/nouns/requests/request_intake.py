@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys, rate
 from interlock.core.decision import Decision
-from interlock.errors import InterlockError, TooLarge
+from interlock.errors import TooLarge
 from interlock.nouns.guards.gates import merged
 from interlock.nouns.requests import intake_rules
 from interlock.nouns.requests.exchange import (
@@ -31,7 +31,7 @@ from interlock.nouns.requests.exchange import (
     decode_seen,
     requirement,
 )
-from interlock.nouns.requests.incoming import Incoming, OnBus, read_all, unchanged
+from interlock.nouns.requests.incoming import STALE, Incoming, OnBus, read_all, unchanged
 from interlock.nouns.requests.intake_rules import (
     Arrival,
     Known,
@@ -90,6 +90,7 @@ class _Batch:
         self.relied = trust.relied([each.opened.key for each in arrivals])
         self.keep = keep
         """Whether what is refused goes to quarantine."""
+        self.verdicts: list[Verdict] = []
         self.slots: dict[str, ReservedSlot] = {}
         self.claimed: dict[str, Claimed] = {}
         """By their tasks: those that the commit claims."""
@@ -195,15 +196,16 @@ class RequestIntake:
         self._reserve(batch)
         try:
             done = yield from self._commit(actor, batch)
-        except InterlockError:
+        except TooLarge:
             for slot in batch.slots.values():
                 slot.empty()
             raise
-        except BaseException:  # an interrupt: it may be committed
+        except BaseException:  # trouble, or an interrupt: it may be committed
             for task, slot in batch.slots.items():
                 slot.unknown(task)
             raise
-        new = [each for each in done.outcome or () if isinstance(each, TakenIn)]
+        current = done.outcome != STALE
+        new = [each for each in batch.verdicts if isinstance(each, TakenIn) and current]
         self._count_unfinished(new)
         self._answers.remember([each.received for each in new])
         base = yield from self._home.runner.base()
@@ -212,7 +214,7 @@ class RequestIntake:
                 yield from slot.fill(batch.claimed[task], base + done.revision)
             else:
                 slot.empty()
-        return done.outcome
+        return batch.verdicts if current else None
 
     def _reserve(self, batch: _Batch) -> None:
         """Reserve slots of our workers that wait, for the most urgent of these requests."""
@@ -223,7 +225,7 @@ class RequestIntake:
             if slot is not None:
                 batch.slots[each.task] = slot
 
-    def _commit(self, actor: Actor, batch: _Batch) -> Op[Decided[list[Verdict] | None]]:
+    def _commit(self, actor: Actor, batch: _Batch) -> Op[Decided[str]]:
         home, arrivals = self._home, batch.arrivals
         base = yield from home.runner.base()
         at = self._moment(max(len(arrivals), 1))
@@ -232,12 +234,12 @@ class RequestIntake:
         claims = {task: slot.request(task) for task, slot in batch.slots.items()}
         wakes = {task for task, slot in batch.slots.items() if slot.wakes}
 
-        def deciding() -> DecideOp[list[Verdict] | None]:
+        def deciding() -> DecideOp[str]:
             now = home.now()
             if not (yield from home.is_own(batch.own)):
-                return Decision(outcome=None)
+                return Decision(outcome=STALE)
             if not (yield from unchanged(batch.relied)):
-                return Decision(outcome=None)
+                return Decision(outcome=STALE)
             reader = TaskReader(home.runner, base)
             known = yield from self._known(batch, reader, waiting)
             verdicts = [
@@ -249,14 +251,14 @@ class RequestIntake:
             published = yield from reader.change(
                 partial(_publish, new=new, claims=claims if alive else {}, wakes=wakes)
             )
-            batch.claimed = published.outcome
+            batch.verdicts, batch.claimed = verdicts, published.outcome
             puts = [write for each in new for write in intake_rules.taken_in_writes(each)]
             puts += intake_rules.counting_writes(verdicts, known)
             held = [each for each in verdicts if isinstance(each, RefusedRequest) and batch.keep]
             kept = yield from self._room.keep(ids, [*held, *batch.refused], "request", now)
             thing = f"request/{new[0].arrival.head.request_id}" if len(new) == 1 else "requests"
             whole = Decision[Any](
-                outcome=verdicts,
+                outcome="received" if new else "repeated" if puts else "refused",
                 verb="request.receive" if new else "request.repeat" if puts else "",
                 thing=thing,
                 puts=tuple(puts),

@@ -19,7 +19,14 @@ from interlock.nouns.guards.gates import merged
 from interlock.nouns.messages import decode
 from interlock.nouns.requests import rules, send_rules
 from interlock.nouns.requests.exchange import decode_breaker, decode_reputation, decode_request
-from interlock.nouns.requests.incoming import Incoming, OnBus, Verified, read_all, unchanged
+from interlock.nouns.requests.incoming import (
+    STALE,
+    Incoming,
+    OnBus,
+    Verified,
+    read_all,
+    unchanged,
+)
 from interlock.nouns.requests.quarantine_service import with_refused
 from interlock.nouns.requests.request import ArrivedResult, OutgoingRequest, RequestFinding
 from interlock.nouns.swarms import reputation
@@ -103,19 +110,19 @@ class ResultIntake:
         ids = [home.runner.new_id("qua") for _ in (*results, *verified.refused)]
         notices = [home.runner.new_id("msg") for _ in results]
 
-        def deciding() -> DecideOp[list[str] | None]:
+        def deciding() -> DecideOp[str]:
             if not (yield from home.is_own(own)) or not (yield from unchanged(verified.relied)):
-                return Decision(outcome=None)
+                return Decision(outcome=STALE)
             taken.clear()
             taken.wrong += [each for _, each in verified.refused]
             parts = yield from self._judge(results, notices, taken)
             kept = yield from self._room.keep(ids, taken.wrong, "result", home.now())
             names = [request.id for request, _ in taken.answered]
             if not parts and not kept.changes:
-                return Decision(outcome=names)
+                return Decision(outcome="repeated")
             thing = f"request/{names[0]}" if len(names) == 1 else "requests"
             whole = Decision[Any](
-                outcome=names,
+                outcome="answered" if names else "refused",
                 verb="request.complete" if names else "request.refuse" if parts else "",
                 thing=thing,
                 trace=parts[0].trace if len(names) == 1 else "",
@@ -127,7 +134,7 @@ class ResultIntake:
             asked_for = [keys.request(opened.head.request_id) for opened, _ in results]
             guess |= {**verified.relied, **home.recalled(asked_for)}
         done = yield from self._room.commit(deciding, actor, guess)
-        if done.outcome is None:
+        if done.outcome == STALE:
             return None
         for swarm, (new, all_) in taken.recorded.items():
             home.answered(swarm, new, recorded=all_)
