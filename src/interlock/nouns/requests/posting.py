@@ -377,7 +377,9 @@ class Outbox:
             found = yield from _with_requests(some)
             return send_rules.post(found, target, self._home.now())
 
-        yield from self._home.runner.change(clearing, actor, hopeful=not holder)
+        wanted = [key for each in some for key in (each.key, keys.request(each.entry.request))]
+        guess = self._home.recalled(wanted)
+        yield from self._home.runner.change(clearing, actor, guess, hopeful=not holder)
 
     def _lead(self, actor: Actor, target: str, holder: str) -> Op[bool]:
         """Become the process that drains this target, or stay it."""
