@@ -553,7 +553,7 @@ def test_a_decision_that_nobody_makes_leaves_the_value_as_it_is(
     assert view(bank, "k").decisions == (found.decision,)
     swarms.clock.advance(61)
     cut(swarms, "bank")  # it needs no bus
-    swarms.sync("bank")
+    swarms.unsynced("bank")
     asked = bank.messages.decision(found.decision)
     assert isinstance(asked, DecisionView)
     assert (asked.state, asked.by, asked.answer) == ("expired", "", "keep_current")
