@@ -249,10 +249,11 @@ def test_a_claim_whose_worker_never_learned_of_it_is_released(pair: Pair, fault:
     north.sent()
     own, network = south.own(), south.home
     assert isinstance(network, FaultyStore)
-    network.script([fault])
+    network.script([None, fault])  # the first attempt hopes for the key of the clock
     with pytest.raises(Crash):
         south.run(south.requests.take_in(south.actor, own))
     assert worker.claims == [None]
+    assert ("request.receive" in verbs_of(pair.homes["south"])) == (fault == "crash after")
     network.revive()
     south.run(south.context.grants.release_pending())
     heir = pair.swarm("south", "eve")
