@@ -6,7 +6,8 @@
     4  receiver  verified, then one commit at home: the mark against replay, which is new; the
                  peer's trust, which is as it was verified with; and a task
     5  bus       the envelope is deleted
-    6  receiver  a worker claims the task and does the work
+    6  receiver  a worker claims the task and does the work; one that waits in the process that
+                 takes the request in has its claim with step 4
     7  receiver  the task is complete and its result is in the outbox, one commit
     8  bus       the result is put under ``res/{asker}/``
     9  asker     verified, then one commit at home: the finding, which is new; the end of the
@@ -17,6 +18,12 @@ Each line is one commit.  A crash after any of them leaves something that the ne
 same swarm finds: an outbox entry after 1 and 7, an envelope on the bus after 2, 4, 8 and 9, a claim
 that expires after 6.  Doing a step twice is harmless: a message that was taken in before is known
 by its mark, and a result that was accepted before by its digest.
+
+**Many at once.**  1 and 7 are a commit for each request; the others are shared.  The callers of a
+process post together (``posting.py``), one of them follows the bus and takes in for all that wait
+(``result_waits.py``), and 3, 5 and 10 follow in the background (``cleanup.py``): on the way of an
+asker there are 1, 2, 4, 7, 8 and 9.  The commit that ends a request deletes its outbox entry, too,
+so the request of an asker that waits rarely needs 3.
 
 Posting writes without a check.  An envelope under the same key is an earlier attempt of the same
 message, or rubbish by a client of the bus, and in both cases the new one is better.
