@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from interlock.runtime.leader import Bell, LeaderGroup, Member
+from interlock.runtime.leader import Bell, GroupMember, LeaderGroup
 from interlock.steps import Op, Pause, drive, drive_async
 
 MANY = 50
 
 
-class Number(Member):
+class Number(GroupMember):
     """Wants to be squared."""
 
     def __init__(self, number: int) -> None:

@@ -1,7 +1,7 @@
 """One caller of a process works for all that want the same at the same time; the others sleep.
 
 Commits and watches are dear, and many callers of one process may need the same one: to post to the
-same bus, to wait for results on it.  Each of them becomes a ``Member`` of a ``LeaderGroup``.  The
+same bus, to wait for results on it.  Each of them becomes a ``GroupMember`` of a ``LeaderGroup``.  The
 first one leads: it does the work of all members, and settles them.  When its own work is settled,
 or its time is up, or it is interrupted, it resigns, and another member that is not settled leads.
 No thread and no task runs for this: a caller that is alone simply does its work.
@@ -21,7 +21,7 @@ from interlock.steps import Op, finish_future, wait_for_future
 if TYPE_CHECKING:
     import asyncio
 
-M = TypeVar("M", bound="Member")
+M = TypeVar("M", bound="GroupMember")
 
 FOREVER = 1e9
 
@@ -111,7 +111,7 @@ def _finish(future: asyncio.Future[None]) -> None:
         loop.call_soon_threadsafe(finish_future, future)
 
 
-class Member:
+class GroupMember:
     """A caller in a group; subclasses have what it wants, and the answer."""
 
     def __init__(self) -> None:

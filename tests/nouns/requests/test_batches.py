@@ -63,7 +63,7 @@ class Trips:
         return counting
 
     def since(self) -> dict[str, int]:
-        """What was asked since the last call."""
+        """How often each was called since the last call."""
         found, self.counts = dict(self.counts), Counter()
         return found
 
@@ -154,7 +154,7 @@ def test_a_request_is_signed_for_the_swarm_that_the_home_is_now(
     assert moved.bus_id != BUS_ID
 
 
-# What another process does meanwhile.
+# Other processes at the same moment.
 
 
 def test_a_result_that_another_process_takes_in_between_two_reads_is_not_refused(

@@ -50,7 +50,7 @@ _BODIES_AT_ONCE = 4 * 1024 * 1024
 """Bytes of bodies that are taken in together, by what their heads say."""
 
 
-class OnBus(Struct, frozen=True, kw_only=True):
+class EnvelopeOnBus(Struct, frozen=True, kw_only=True):
     """An envelope as the bus has it, with the key of its body there; empty if it has none."""
 
     key: str
@@ -68,9 +68,9 @@ class OnBus(Struct, frozen=True, kw_only=True):
 class EnvelopesOnBus(Struct, frozen=True, kw_only=True):
     """The envelopes that the bus has for us, by their kinds, in the order of posting."""
 
-    requests: list[OnBus]
-    results: list[OnBus]
-    receipts: list[OnBus]
+    requests: list[EnvelopeOnBus]
+    results: list[EnvelopeOnBus]
+    receipts: list[EnvelopeOnBus]
     full: bool
     """Whether there may be more."""
 
@@ -80,11 +80,11 @@ class EnvelopesOnBus(Struct, frozen=True, kw_only=True):
         return len(self.requests) + len(self.results) + len(self.receipts)
 
 
-class Verified(Struct, Generic[H], frozen=True, kw_only=True):
+class VerifiedEnvelopes(Struct, Generic[H], frozen=True, kw_only=True):
     """Envelopes that were verified with a trust: those that are right, and the others."""
 
-    opened: list[tuple[OnBus, OpenedEnvelope[H]]]
-    refused: list[tuple[OnBus, EnvelopeRefused]]
+    opened: list[tuple[EnvelopeOnBus, OpenedEnvelope[H]]]
+    refused: list[tuple[EnvelopeOnBus, EnvelopeRefused]]
     trust: Trust
 
     @property
@@ -165,8 +165,8 @@ class Incoming:
         return (yield from self.at(own, list(new)))
 
     def verified(
-        self, own: OwnSwarm, found: Sequence[OnBus], kind: type[H], *, again: bool = False
-    ) -> Op[Verified[H]]:
+        self, own: OwnSwarm, found: Sequence[EnvelopeOnBus], kind: type[H], *, again: bool = False
+    ) -> Op[VerifiedEnvelopes[H]]:
         """Verify the first of these envelopes, as many as one commit takes.
 
         It is done ``again`` if the trust that was used the last time has changed.
@@ -176,13 +176,13 @@ class Incoming:
         if trust is not None:
             opened, refused = self.open(found, kind, trust, own)
             if not refused:
-                return Verified(opened=opened, refused=refused, trust=trust)
+                return VerifiedEnvelopes(opened=opened, refused=refused, trust=trust)
         trust = yield from self._read_trust(own, found, kind)
         opened, refused = self.open(found, kind, trust, own)
-        return Verified(opened=opened, refused=refused, trust=trust)
+        return VerifiedEnvelopes(opened=opened, refused=refused, trust=trust)
 
     def _read_trust(
-        self, own: OwnSwarm, found: Sequence[OnBus], kind: type[MessageHead]
+        self, own: OwnSwarm, found: Sequence[EnvelopeOnBus], kind: type[MessageHead]
     ) -> Op[Trust]:
         """The trust that these envelopes need: also the keys of agents, if one of these signed.
 
@@ -190,7 +190,7 @@ class Incoming:
         that of a new agent.
         """
 
-        def unknown(known: Collection[str]) -> list[OnBus]:
+        def unknown(known: Collection[str]) -> list[EnvelopeOnBus]:
             return [
                 each
                 for each in found
@@ -204,11 +204,13 @@ class Incoming:
         return trust
 
     def open(
-        self, found: Sequence[OnBus], kind: type[H], trust: Trust, own: OwnSwarm
-    ) -> tuple[list[tuple[OnBus, OpenedEnvelope[H]]], list[tuple[OnBus, EnvelopeRefused]]]:
+        self, found: Sequence[EnvelopeOnBus], kind: type[H], trust: Trust, own: OwnSwarm
+    ) -> tuple[
+        list[tuple[EnvelopeOnBus, OpenedEnvelope[H]]], list[tuple[EnvelopeOnBus, EnvelopeRefused]]
+    ]:
         """Verify envelopes; nothing of them is believed before."""
-        opened: list[tuple[OnBus, OpenedEnvelope[H]]] = []
-        refused: list[tuple[OnBus, EnvelopeRefused]] = []
+        opened: list[tuple[EnvelopeOnBus, OpenedEnvelope[H]]] = []
+        refused: list[tuple[EnvelopeOnBus, EnvelopeRefused]] = []
         now = self._home.now()
         for each in found:
             result = open_envelope(
@@ -228,8 +230,8 @@ class Incoming:
         return opened, refused
 
     def with_bodies(
-        self, own: OwnSwarm, opened: Sequence[tuple[OnBus, OpenedEnvelope[B]]]
-    ) -> Op[list[tuple[OnBus, OpenedEnvelope[B]]]]:
+        self, own: OwnSwarm, opened: Sequence[tuple[EnvelopeOnBus, OpenedEnvelope[B]]]
+    ) -> Op[list[tuple[EnvelopeOnBus, OpenedEnvelope[B]]]]:
         """These envelopes with their bodies, as far as they are still there.
 
         Another process may have taken one in by now.  Its body is gone then, but not wrong.
@@ -240,7 +242,7 @@ class Incoming:
             return (yield from looked_up(key for each in missing for key in each.keys))
 
         items = (yield from self._home.bus.on(own, work)) if missing else {}
-        there: dict[str, OnBus] = {}
+        there: dict[str, EnvelopeOnBus] = {}
         for each in missing:
             item, body = items[each.key], items[each.body_key]
             if item is not None and item.value == each.value:
@@ -252,8 +254,8 @@ class Incoming:
         ]
 
     def fitting(
-        self, opened: Sequence[tuple[OnBus, OpenedEnvelope[B]]]
-    ) -> list[tuple[OnBus, OpenedEnvelope[B]]]:
+        self, opened: Sequence[tuple[EnvelopeOnBus, OpenedEnvelope[B]]]
+    ) -> list[tuple[EnvelopeOnBus, OpenedEnvelope[B]]]:
         """The first of these whose bodies fit into one commit; at least one."""
         size = 0
         for place, (_, envelope) in enumerate(opened):
@@ -280,14 +282,14 @@ def _body_key(folder: str, key: str) -> str:
 
 def _envelopes(
     folder: str, items: Sequence[Item], read: Mapping[str, Item | None] | None = None
-) -> list[OnBus]:
+) -> list[EnvelopeOnBus]:
     """Envelopes in the order of posting, with the bodies that were ``read``."""
     found = []
     for item in sorted(items, key=lambda item: (item.revision, item.key)):
         body_key = _body_key(folder, item.key)
         body = (read or {}).get(body_key)
         found.append(
-            OnBus(
+            EnvelopeOnBus(
                 key=item.key,
                 value=item.value,
                 body_key=body_key,
@@ -297,7 +299,7 @@ def _envelopes(
     return found
 
 
-def _misplaced(found: OnBus, opened: OpenedEnvelope[Any]) -> EnvelopeRefused | None:
+def _misplaced(found: EnvelopeOnBus, opened: OpenedEnvelope[Any]) -> EnvelopeRefused | None:
     """Why a valid envelope does not count where it was found: under the key of another one."""
     head: MessageHead = opened.head
     if not found.key or keys.id_of(found.key) in (head.message_id, head.request_id):

@@ -40,7 +40,7 @@ from interlock.nouns.swarms.envelope import SKEW
 from interlock.nouns.swarms.limits import DEFAULT_LIMITS
 from interlock.nouns.swarms.swarm import decode_peer
 from interlock.runtime.identity import Actor
-from interlock.runtime.leader import LeaderGroup, Member
+from interlock.runtime.leader import GroupMember, LeaderGroup
 from interlock.runtime.reads import looked_up, outside, readable
 from interlock.steps import Op, Read
 from interlock.store import Item, Range
@@ -104,7 +104,7 @@ class OutboxPage(Struct, frozen=True, kw_only=True):
     last: str
 
 
-class PostingMember(Member):
+class PostingMember(GroupMember):
     """A caller that posts an entry, or clears one that is posted."""
 
     def __init__(self, own: OwnSwarm, posting: Posting) -> None:

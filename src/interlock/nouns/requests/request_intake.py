@@ -31,7 +31,7 @@ from interlock.nouns.requests.exchange import (
     decode_seen,
     requirement,
 )
-from interlock.nouns.requests.incoming import STALE, Incoming, OnBus, read_all, unchanged
+from interlock.nouns.requests.incoming import STALE, EnvelopeOnBus, Incoming, read_all, unchanged
 from interlock.nouns.requests.intake_rules import (
     Arrival,
     Known,
@@ -120,7 +120,7 @@ class RequestIntake:
         """When the unfinished requests of a swarm were counted, and how many there are about."""
 
     def take(
-        self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]
+        self, actor: Actor, own: OwnSwarm, found: Sequence[EnvelopeOnBus]
     ) -> Op[list[tuple[str, str]]]:
         """Take in these requests of other swarms; returns those to answer again, by their swarms.
 
@@ -135,7 +135,7 @@ class RequestIntake:
         return [(head.from_swarm, head.request_id) for head in heads]
 
     def _take_some(
-        self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]
+        self, actor: Actor, own: OwnSwarm, found: Sequence[EnvelopeOnBus]
     ) -> Op[tuple[frozenset[str], list[Verdict]]]:
         """Take in as many of these as one commit takes; the keys of those that are dealt with."""
         incoming, again = self._incoming, False
@@ -156,7 +156,7 @@ class RequestIntake:
 
     def release(self, actor: Actor, own: OwnSwarm, envelope: bytes, body: bytes) -> Op[Any]:
         """Take in a request from quarantine, without regard to rate and reputation."""
-        found = [OnBus(key="", value=envelope, body_key="")]
+        found = [EnvelopeOnBus(key="", value=envelope, body_key="")]
         again = False
         while True:
             verified = yield from self._incoming.verified(own, found, RequestHead, again=again)
@@ -342,7 +342,7 @@ class RequestIntake:
             self._unfinished[swarm] = counted, number + 1
 
 
-OpenedRequests: TypeAlias = list[tuple[OnBus, OpenedEnvelope[RequestHead]]]
+OpenedRequests: TypeAlias = list[tuple[EnvelopeOnBus, OpenedEnvelope[RequestHead]]]
 
 
 def _divided(opened: OpenedRequests) -> Op[tuple[OpenedRequests, OpenedRequests]]:
@@ -361,7 +361,7 @@ def _divided(opened: OpenedRequests) -> Op[tuple[OpenedRequests, OpenedRequests]
 
 
 def _arrivals(
-    opened: OpenedRequests, refused: list[tuple[OnBus, EnvelopeRefused]]
+    opened: OpenedRequests, refused: list[tuple[EnvelopeOnBus, EnvelopeRefused]]
 ) -> list[Arrival]:
     """The requests whose bodies are those that were signed for; the others are refused."""
     arrivals: list[Arrival] = []

@@ -21,9 +21,9 @@ from interlock.nouns.requests import rules, send_rules
 from interlock.nouns.requests.exchange import decode_breaker, decode_reputation, decode_request
 from interlock.nouns.requests.incoming import (
     STALE,
+    EnvelopeOnBus,
     Incoming,
-    OnBus,
-    Verified,
+    VerifiedEnvelopes,
     read_all,
     unchanged,
 )
@@ -75,14 +75,16 @@ class ResultIntake:
         self.answered: Callable[[RequestFinding], object] = lambda _: None
         """Called with each finding that is committed."""
 
-    def take(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[None]:
+    def take(self, actor: Actor, own: OwnSwarm, found: Sequence[EnvelopeOnBus]) -> Op[None]:
         """Take in these results."""
         left = list(found)
         while left:
             gone = yield from self._take_some(actor, own, left)
             left = [each for each in left if each.key not in gone]
 
-    def _take_some(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[frozenset[str]]:
+    def _take_some(
+        self, actor: Actor, own: OwnSwarm, found: Sequence[EnvelopeOnBus]
+    ) -> Op[frozenset[str]]:
         """Take in as many of these as one commit takes; the keys of those that are dealt with."""
         incoming, again = self._incoming, False
         while True:
@@ -103,7 +105,11 @@ class ResultIntake:
         return frozenset(each.key for each, _ in dealt_with)
 
     def _take(
-        self, actor: Actor, own: OwnSwarm, results: Sequence[Result], verified: Verified[ResultHead]
+        self,
+        actor: Actor,
+        own: OwnSwarm,
+        results: Sequence[Result],
+        verified: VerifiedEnvelopes[ResultHead],
     ) -> Op[list[tuple[OutgoingRequest, RequestFinding]] | None]:
         """Step 9; None if the trust, or our own swarm, changed before the commit."""
         home, taken = self._home, _Taken()
@@ -196,7 +202,7 @@ class ResultIntake:
         recorded[swarm] = 0, True
         return Decision(outcome="", puts=(Write(key, record),))
 
-    def receipts(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[None]:
+    def receipts(self, actor: Actor, own: OwnSwarm, found: Sequence[EnvelopeOnBus]) -> Op[None]:
         """Take in receipts: the receiver has a request, and works on it."""
         if not found:
             return
@@ -208,7 +214,7 @@ class ResultIntake:
             again = True
         yield from self._incoming.taken(actor, own, verified.bus_keys)
 
-    def _take_receipts(self, actor: Actor, verified: Verified[AckHead]) -> Op[bool]:
+    def _take_receipts(self, actor: Actor, verified: VerifiedEnvelopes[AckHead]) -> Op[bool]:
         """False if the trust changed before the commit."""
         receipts = [envelope for _, envelope in verified.opened]
         ids = [self._home.runner.new_id("qua") for _ in (*receipts, *verified.refused)]
@@ -261,7 +267,7 @@ def _equivocated(request: OutgoingRequest, answered: Collection[str]) -> Decisio
     return Decision(outcome="", puts=puts)
 
 
-def _results(verified: Verified[ResultHead]) -> list[Result]:
+def _results(verified: VerifiedEnvelopes[ResultHead]) -> list[Result]:
     """The results whose bodies are those that were signed for; the others are refused."""
     results: list[Result] = []
     for each, envelope in verified.opened:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from interlock.core import keys
 from interlock.errors import BusTrouble, StoreTrouble
 from interlock.nouns.requests.request import RequestFinding
-from interlock.runtime.leader import LeaderGroup, Member
+from interlock.runtime.leader import GroupMember, LeaderGroup
 from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import Change, Resync, Snapshot, Watch
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 UNKNOWN = -1
 
 
-class ResultWait(Member):
+class ResultWait(GroupMember):
     """A caller that waits for the result of a request.
 
     It is settled when there is a finding, or when it has to look at home.
