@@ -1,9 +1,10 @@
 """One caller of a process works for all that want the same at the same time; the others sleep.
 
 Commits and watches are dear, and many callers of one process may need the same one: to post to the
-same bus, to wait for results on it.  Each of them becomes a ``GroupMember`` of a ``LeaderGroup``.  The
-first one leads: it does the work of all members, and settles them.  When its own work is settled,
-or its time is up, or it is interrupted, it resigns, and another member that is not settled leads.
+same bus, to wait for results on it.  Each of them becomes a ``GroupMember`` of a ``LeaderGroup``.
+The first one leads: it does the work of all members, and settles them.  When its own work is
+settled, or its time is up, or it is interrupted, it resigns, and another member that is not settled
+leads.
 No thread and no task runs for this: a caller that is alone simply does its work.
 
 Members may be threads, tasks of an event loop, or both.
