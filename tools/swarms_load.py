@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -311,6 +312,7 @@ def main(words: list[str]) -> int:
         name = f"--{field.name.replace('_', '-')}"
         parser.add_argument(name, type=field.type, default=field.default)
     load = Load(**vars(parser.parse_args(words)))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers and folders are removed
     print(f"{load.swarms} swarms of {load.agents} agents", flush=True)  # noqa: T201
     well = True
     if load.seconds:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tests.processes.helpers import until
 from tools.swarms_judge import Busy, Measured, Records, Verdict, judge, report
 from tools.swarms_load import Load, run
 from tools.swarms_process import Share
 
 from interlock.nouns.requests.request import OutgoingRequest
 
+ROOT = Path(__file__).parents[2]
 ID = "req_1"
 BUSY = Busy(seconds=1.0, cores=2, machine=1.0, swarms=0.5, homes=0.1, bus=0.1)
 REQUEST = OutgoingRequest(
@@ -95,6 +101,33 @@ def test_three_swarms_answer_each_request_once_although_processes_are_killed() -
     found = run(SMALL)
     assert found.well, "\n".join(report(found))
     assert found.sent > 12
+
+
+def test_a_load_that_is_asked_to_stop_leaves_nothing_behind(tmp_path: Path) -> None:
+    words = [
+        "--swarms",
+        "2",
+        "--agents",
+        "1",
+        "--rate",
+        "2",
+        "--seconds",
+        "60",
+        "--kills",
+        "0",
+        "--cut",
+        "0",
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "tools.swarms_load", *words],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+    ) as process:
+        until(lambda: list(tmp_path.glob("interlock-swarms-*/swarm1.effects")))
+        process.terminate()
+        assert process.wait(60) == 143
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.proof
