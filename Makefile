@@ -20,7 +20,7 @@ CHECK := $(VENV)-check
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench load proof servers reference messages lock clean
+.PHONY: help demo test check bench load swarms proof servers reference messages lock clean
 
 help: ## Show this text
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ bench: $(TEST) servers ## Measure this machine: SQLite, and Redis and etcd on se
 
 load: $(RUN) ## Let 50 agents in 8 processes send 1,000 messages a second for a minute
 	@$(BIN)/python tools/load.py $(LOAD_ARGS)
+
+swarms: $(RUN) servers ## Let ten swarms ask each other for a minute, killed and cut off from their bus
+	@$(BIN)/python -m tools.swarms_load $(SWARMS_ARGS)
 
 proof: $(TEST) servers ## Run the long searches for a broken promise
 	@$(BIN)/python -m pytest -m proof --timeout 3600 $(PYTEST_ARGS)

@@ -34,5 +34,5 @@ with tempfile.TemporaryDirectory() as folder:
         print(answer)
         ada.messages.stop("bob", "that is all")
         serving.join()
-assert isinstance(answer, interlock.Answered)
+assert isinstance(answer, interlock.QueryAnswered)
 assert received == ["alert", "query", "stop"]

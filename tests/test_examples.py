@@ -11,15 +11,23 @@ import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SCRIPTS = sorted(path for path in EXAMPLES.iterdir() if path.suffix in {".py", ".sh"})
+STORIES = sorted(EXAMPLES.glob("*/story.py"))
+"""Longer ones, with a folder of their own."""
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "script", [*SCRIPTS, *STORIES], ids=lambda path: str(path.relative_to(EXAMPLES))
+)
 def test_runs_and_shows_something(script: Path, tmp_path: Path) -> None:
     run(script, tmp_path)
 
 
 def test_the_pipeline_also_runs_across_a_network(redis_url: str, tmp_path: Path) -> None:
     run(EXAMPLES / "release_pipeline.py", tmp_path, redis_url)
+
+
+def test_two_swarms_also_work_together_across_a_network(tmp_path: Path) -> None:
+    run(EXAMPLES / "two_swarms" / "story.py", tmp_path, "redis")
 
 
 def run(script: Path, tmp_path: Path, *words: str) -> None:
@@ -47,6 +55,14 @@ def test_is_short_and_says_what_it_shows(script: Path) -> None:
     lines = script.read_text().splitlines()
     assert len(lines) < 40
     assert any(line.startswith(('"""', "# ")) for line in lines[:3])
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda path: path.parent.name)
+def test_a_story_is_no_book(story: Path) -> None:
+    for script in story.parent.iterdir():
+        if script.suffix == ".py":
+            assert len(script.read_text().splitlines()) < 250
+            assert script.read_text().startswith('"""')
 
 
 def test_there_are_some() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from inspect import Parameter, signature
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
@@ -31,12 +32,17 @@ FINE: dict[str, dict[str, Any]] = {
     "guards": {},
     "pipelines": {},
     "record": {},
+    "keys": {"name": "a"},
+    "swarms": {"name": "bank", "bus": "memory:bus", "key": "a"},
+    "requests": {"swarm": "bank", "wait": 0},
+    "quarantine": {},
     "": {"timeout": 0},
 }
 """What is given beside the odd value; what has no default and is not named here is ``x``."""
 LEFT_OUT = {
     *("export", "anchor", "verify"),  # they write and read files that the caller names
     *("leave", "beat"),  # they end the session
+    "keep",  # it goes on in the background
 }
 SLEEPY = {"timeout", "wait"}
 _SLOW = (int, float, NoneType)
@@ -44,9 +50,14 @@ _SLOW = (int, float, NoneType)
 
 
 @pytest.fixture
-def fleet() -> Iterator[Fleet]:
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    monkeypatch.setenv("INTERLOCK_KEYS_DIR", str(tmp_path / "keys"))
+    monkeypatch.chdir(tmp_path)  # where a bus named by a strange path is made
     with interlock.connect("memory:", agent="ada") as ada:
         ada.messages.send(["ada", "bob"], "hello", hold=True)
+        ada.keys.new("a")
+        assert ada.swarms.register("shop", bus="memory:bus", key="a")
+        assert ada.swarms.allow("bank", first_use=True)
         yield ada
 
 

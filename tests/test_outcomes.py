@@ -24,6 +24,7 @@ GRANT = {"holder", "token", "expires_in", "grant"}
 SHARED: dict[str, set[str]] = {
     "acquired": GRANT,
     "allowed": set(),
+    "answered": set(),
     "away": {"to"},
     "blocked": {"reason", "retry_in", "guard", "leaf", "acts"},
     "broken": {"holder", "token", "reason", "next"},

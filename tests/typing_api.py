@@ -175,7 +175,7 @@ def messages(fleet: interlock.Fleet) -> None:
 
 async def messages_async(fleet: aio.Fleet) -> None:
     answer = await fleet.messages.query("bob", "API base URL?", timeout="30s")
-    if isinstance(answer, interlock.Answered):
+    if isinstance(answer, interlock.QueryAnswered):
         assert_type(answer.by, str)
     async for message in fleet.messages.recv():
         assert_type(await message.ack(), Acknowledged | UnknownMessages)

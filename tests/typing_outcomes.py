@@ -54,7 +54,7 @@ def sent(fleet: interlock.Fleet) -> str:
     if mail := fleet.messages.send("bob", "hello"):
         return assert_type(mail, interlock.Sent).message
     if answer := fleet.messages.query("bob", "API base URL?"):
-        assert_type(answer, interlock.Answered | interlock.Asked)
+        assert_type(answer, interlock.QueryAnswered | interlock.Asked)
     beat = fleet.agents.beat()
     return assert_type(beat, interlock.Renewed).session if beat else ""
 
@@ -192,7 +192,7 @@ def inboxes(fleet: interlock.Fleet) -> int:
 
 def queries(fleet: interlock.Fleet) -> str:
     match fleet.messages.query("bob", "API base URL?"):
-        case interlock.Answered(by=by):
+        case interlock.QueryAnswered(by=by):
             return by
         case interlock.Asked(to=to) | interlock.TimedOut(to=to) | interlock.Away(to=to):
             return to

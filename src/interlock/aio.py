@@ -237,6 +237,7 @@ class Fleet(FleetProperties[Awaiting]):
         callers.grant_services.add(context.grants)
         self._tasks: list[asyncio.Task[None]] = []
         self._looking: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Task[None] | None = None
 
     def _calls(self, noun: Noun) -> Calls[Awaiting]:
         kind: type[Calls[Awaiting]] = registry.load(noun.awaiting or noun.calls)
@@ -347,7 +348,8 @@ class Fleet(FleetProperties[Awaiting]):
 
     @property
     def _all_tasks(self) -> list[asyncio.Task[None]]:
-        return [*self._tasks, *([] if self._looking is None else [self._looking])]
+        others = [each for each in (self._looking, self._tidying) if each is not None]
+        return [*self._tasks, *others]
 
     def _cancel(self) -> None:
         for task in self._all_tasks:
@@ -372,6 +374,12 @@ class Fleet(FleetProperties[Awaiting]):
         if self._looking is None:
             op = OutsidePoller(self.context).run(patient=True)
             self._looking = asyncio.create_task(drive_async(op, self.context.store))
+
+    def keep_tidy(self) -> None:
+        """Delete envelopes and outbox entries of requests from a background task."""
+        if self._tidying is None:
+            op = self.context.requests.cleanup.run(lambda: self._closed)
+            self._tidying = asyncio.create_task(drive_async(op, self.context.store))
 
     def _wake(self) -> None:
         """Wake the keeper from any thread."""

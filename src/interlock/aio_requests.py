@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from interlock.errors import InterlockError
 from interlock.nouns.requests.calls import RequestCalls
 from interlock.nouns.requests.request import LEASE
 from interlock.nouns.requests.serving import ServedRequest, abilities, settled_async
@@ -32,6 +31,7 @@ class Requests(RequestCalls[Awaiting]):
         *,
         can: Iterable[str] = (),
         concurrency: int = 1,
+        ttl: float | str = LEASE,
         stop_on_signals: bool = True,
         stop_on_messages: bool = True,
     ) -> None:
@@ -40,7 +40,8 @@ class Requests(RequestCalls[Awaiting]):
         These are the requests to our agent by name, and to any agent that ``can`` do it.  What the
         handler returns is the result, which is committed together with the end of the task; its
         exception is an answer, too, with the status ``error``.  Execution is at least once: use
-        ``request.id`` where the work must have its effect once.
+        ``request.id`` where the work must have its effect once.  ``ttl`` is how long a claim lives
+        if this process dies; then another worker begins.
         """
         fleet: Fleet = self.context.client
 
@@ -52,7 +53,7 @@ class Requests(RequestCalls[Awaiting]):
         worker = fleet.tasks.work(
             can=abilities(self.context, can),
             concurrency=concurrency,
-            ttl=LEASE,
+            ttl=ttl,
             stop_on_signals=stop_on_signals,
             stop_on_messages=stop_on_messages,
         )
@@ -64,11 +65,11 @@ class Requests(RequestCalls[Awaiting]):
         """Take in, post and repeat requests of our swarm while the block runs."""
         over = False
         service, actor = self.context.requests, self.context.me().actor
-        await drive_async(service.home.own(), self.context.store)
+        await drive_async(service.begin(actor), self.context.store)
 
         async def follow() -> None:
             while not over:
-                with suppress(InterlockError):
+                with service.going_on():
                     await drive_async(service.follow(actor, lambda: over), self.context.store)
                 await asyncio.sleep(AGAIN)
 

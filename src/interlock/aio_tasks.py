@@ -21,6 +21,7 @@ from interlock.errors import InterlockError, Lapsed, StoreClosed
 from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, ClaimHandle, HeldClaim, claim_for_block
+from interlock.nouns.tasks.waiting_workers import ReservedSlot
 from interlock.nouns.tasks.worker import MOST_AT_ONCE, SignalListener, WorkerLoop
 from interlock.runtime.calls import Awaiting
 from interlock.runtime.outage import AGAIN
@@ -192,6 +193,7 @@ class Worker:
         """The task of each claim that is not settled yet."""
         self._came: deque[Claim] = deque()
         self._asking: set[asyncio.Task[None]] = set()
+        self._reserved: set[ReservedSlot] = set()
         self._waiting = False
         self._dry = False
         self._error: BaseException | None = None
@@ -209,10 +211,37 @@ class Worker:
         """Why the worker is to stop; empty while it is not."""
         return self._worker_loop.reason
 
+    @property
+    def can(self) -> tuple[str, ...]:
+        """What it is able to do."""
+        return self._worker_loop.can
+
+    def reserve(self) -> ReservedSlot | None:
+        """A slot for a task that is claimed as it is created, while the worker waits.
+
+        The request that waits keeps a slot of its own.
+        """
+        taken = len(self._open) + len(self._reserved) + len(self._asking)
+        if not self._waiting or self._worker_loop.reason or taken >= self._concurrency:
+            return None
+        slot = self._worker_loop.slot(self)
+        self._reserved.add(slot)
+        return slot
+
+    def give(self, slot: ReservedSlot, claim: HeldClaim | None) -> None:
+        """The claim of a reserved slot, or the slot back."""
+        self._reserved.discard(slot)
+        if claim is not None and self._worker_loop.reason:
+            claim.give_up()
+        elif claim is not None:
+            self._take(claim)
+            self._changed.set()
+
     async def __aiter__(self) -> AsyncIterator[Claim]:
         self._worker = asyncio.current_task()
         claim: Claim | None = None
         async with self._listening():
+            self._worker_loop.waiting.append(self)
             try:
                 while (claim := await self._next()) is not None:
                     if self._settles:
@@ -222,6 +251,7 @@ class Worker:
                         await claim.passed_over(WENT_ON)
                     claim = None  # only the code that works on a claim may keep it
             finally:
+                self._worker_loop.waiting.remove(self)
                 self._hear_of_lapses(wanted=False)
                 if claim is not None and self._settles:
                     await (claim.let_go() if self._worker_loop.reason else claim.passed_over(LEFT))
@@ -259,7 +289,7 @@ class Worker:
 
     def _ask(self, most: int = 1) -> None:
         """Start up to ``most`` more requests for a claim, if the worker has capacity for them."""
-        room = self._concurrency - len(self._open) - len(self._asking)
+        room = self._concurrency - len(self._open) - len(self._asking) - len(self._reserved)
         if self._worker_loop.reason or self._error or (self._dry and self._asking):
             return
         for _ in range(min(room, most)):
@@ -291,12 +321,16 @@ class Worker:
             finally:
                 self._waiting = False
         if working is not None:
-            grant = working.claimed.grant
             self._dry = False
-            self._open[grant] = working.claimed.task
-            self._worker_loop.report(self._open.values())
-            working.on_settled = lambda: self._settled(grant)
-            self._came.append(Claim(working, in_loop=True))
+            self._take(working)
+
+    def _take(self, working: HeldClaim) -> None:
+        """A claim of this worker: the loop hands it out next."""
+        grant = working.claimed.grant
+        self._open[grant] = working.claimed.task
+        self._worker_loop.report(self._open.values())
+        working.on_settled = lambda: self._settled(grant)
+        self._came.append(Claim(working, in_loop=True))
 
     def _asked(self, task: asyncio.Task[None]) -> None:
         self._asking.discard(task)
@@ -368,10 +402,18 @@ class Worker:
     def _heard(self, number: int) -> None:
         """Handle a signal, which may come at any moment: the event loop does the work later."""
         name = signal.Signals(number).name
-        act = self._break_off if self._heard_before else self.stop
+        act = self._break_off if self._heard_before else self._stop_for
         self._heard_before = True
         self._worker_loop.stop(name)
         self._loop.call_soon_threadsafe(act, name)
+
+    def _stop_for(self, name: str) -> None:
+        self.stop(name)
+        if self._open:
+            import logging
+
+            said = "%s: %d open claims are finished first; a second signal releases them"
+            logging.getLogger("interlock").warning(said, name, len(self._open))
 
     def _break_off(self, name: str) -> None:
         if self._worker is not None:

@@ -285,6 +285,13 @@ class Fleet(FleetProperties[Blocking]):
             self._poller = OutsidePoller(self.context)
             self._start("interlock-looks", self._look)
 
+    def keep_tidy(self) -> None:
+        """Delete envelopes and outbox entries of requests from a background thread."""
+        self._start("interlock-tidy", self._tidy)
+
+    def _tidy(self) -> None:
+        drive(self.context.requests.cleanup.run(self._stopped.is_set), self.context.store)
+
     def _look(self) -> None:
         if self._poller is not None:
             drive(self._poller.run(patient=True), self.context.store)
@@ -298,7 +305,7 @@ class Fleet(FleetProperties[Blocking]):
         if thread is None:
             thread = self._threads.setdefault(name, background(loop, name))
         if thread.ident is None:  # also if an interrupt prevented its start
-            with suppress(RuntimeError):  # another thread does that right now
+            with self._waking, suppress(RuntimeError):  # it was started while we waited
                 thread.start()
 
     def _wake(self) -> None:

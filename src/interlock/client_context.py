@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from interlock.nouns.requests.service import RequestService
     from interlock.nouns.swarms.bus import Bus
     from interlock.nouns.swarms.registry_service import SwarmRegistry
+    from interlock.nouns.swarms.shared_service import SharedService
     from interlock.nouns.tasks.service import TaskService
     from interlock.runtime.outage import OutageRetry
 
@@ -34,6 +35,8 @@ Moment: TypeAlias = str | float | datetime
 T = TypeVar("T")
 GRANT_TTL = 900.0
 SESSION_TTL = 30.0
+BUS_PATIENCE = 2.0
+"""Seconds that a call goes on asking a bus that is away."""
 _MEANWHILE = 0.02
 """Seconds after which a caller looks again whether another one has joined."""
 
@@ -119,7 +122,10 @@ class Context:
         """Requests between our swarm and others."""
         from interlock.nouns.requests.service import RequestService
 
-        return RequestService(self.runner, self.bus, self.tasks.moment)
+        requests = RequestService(self.runner, self.bus, self.tasks, self.swarms)
+        if self.client is not None:
+            requests.cleanup.start = self.client.keep_tidy
+        return requests
 
     @cached_property
     def swarms(self) -> SwarmRegistry:
@@ -127,6 +133,22 @@ class Context:
         from interlock.nouns.swarms.registry_service import SwarmRegistry
 
         return SwarmRegistry(self)
+
+    @cached_property
+    def shared(self) -> SharedService:
+        """Values that our swarm shares with others."""
+        from interlock.nouns.swarms.shared_service import SharedService
+
+        return SharedService(self)
+
+    def share_requests(self, other: Context) -> None:
+        """Use the bus and the requests of another client of this process at the same store.
+
+        A process with many agents then has one connection to the bus and one follower there, and
+        posts and takes in together for all of them.  The clients are closed together.
+        """
+        self.__dict__["bus"] = other.bus
+        self.__dict__["requests"] = other.requests
 
     def outage(self, about: str) -> OutageRetry:
         """What takes a wait through an outage of the store."""
@@ -312,14 +334,21 @@ class StoreOpener:
         """Open it."""
         from interlock.stores import open_store
 
-        return open_store(url, create=create)
+        return _brief(open_store(url, create=create))
 
     @staticmethod
     async def awaited(url: str, *, create: bool) -> Store:
         """Open it in an event loop."""
         from interlock.stores import open_store_async
 
-        return await open_store_async(url, create=create)
+        return _brief(await open_store_async(url, create=create))
+
+
+def _brief(store: Store) -> Store:
+    """A bus is not worth a long wait: what a sender cannot post waits in its outbox."""
+    if hasattr(store, "patience"):  # an engine across a network
+        store.patience = min(store.patience, BUS_PATIENCE)
+    return store
 
 
 def lapsed(session: str) -> Lapsed:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from interlock.errors import InterlockError
 from interlock.nouns.requests.calls import RequestCalls
 from interlock.nouns.requests.request import LEASE
 from interlock.nouns.requests.serving import ServedRequest, abilities, settled
@@ -31,6 +30,7 @@ class Requests(RequestCalls[Blocking]):
         handler: Callable[[ServedRequest], object],
         *,
         can: Iterable[str] = (),
+        ttl: float | str = LEASE,
         stop_on_signals: bool = True,
         stop_on_messages: bool = True,
     ) -> None:
@@ -39,12 +39,13 @@ class Requests(RequestCalls[Blocking]):
         These are the requests to our agent by name, and to any agent that ``can`` do it.  What the
         handler returns is the result, which is committed together with the end of the task; its
         exception is an answer, too, with the status ``error``.  Execution is at least once: use
-        ``request.id`` where the work must have its effect once.
+        ``request.id`` where the work must have its effect once.  ``ttl`` is how long a claim lives
+        if this process dies; then another worker begins.
         """
         fleet: Fleet = self.context.client
         worker = fleet.tasks.work(
             can=abilities(self.context, can),
-            ttl=LEASE,
+            ttl=ttl,
             stop_on_signals=stop_on_signals,
             stop_on_messages=stop_on_messages,
         )
@@ -60,11 +61,11 @@ class Requests(RequestCalls[Blocking]):
         """Take in, post and repeat requests of our swarm in a thread while the block runs."""
         over = threading.Event()
         service, actor = self.context.requests, self.context.me().actor
-        drive(service.home.own(), self.context.store)  # a home that is no swarm is refused here
+        drive(service.begin(actor), self.context.store)
 
         def follow() -> None:
             while not over.is_set():
-                with suppress(InterlockError):
+                with service.going_on():
                     drive(service.follow(actor, over.is_set), self.context.store)
                 over.wait(AGAIN)
 

@@ -54,6 +54,8 @@ class FleetProperties(FleetCalls[D]):
     def _end(self, *, kept: bool) -> Op[None]:
         """End the session; ``kept`` if a keeper did the housekeeping of this client."""
         context = self.context
+        if "requests" in context.__dict__:
+            yield from context.requests.close()
         yield from context.keeper.finish()
         context.left = True
         if not context.began:  # the session continues, and only this client knows what to release

@@ -220,6 +220,7 @@ class Worker:
             claim.let_go()
         else:
             claim.passed_over(LEFT)
+        self._worker_loop.give_back()
         self._worker_loop.report()
 
     def _next(self) -> Claim | None:

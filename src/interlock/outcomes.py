@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from interlock.core.outcomes import (
         Acquired,
         Allowed,
+        Answered,
         Away,
         Blocked,
         Broken,
@@ -120,12 +121,12 @@ if TYPE_CHECKING:
         Unsubscribed,
     )
     from interlock.nouns.messages.query import (
-        Answered,
         Asked,
         Handed,
         Late,
         NobodyToAsk,
         NotAsked,
+        QueryAnswered,
         QueryCancelled,
         QueryDeadlock,
         QueryExists,
@@ -150,6 +151,8 @@ if TYPE_CHECKING:
     )
     from interlock.nouns.record.noun import Anchored, Exported
     from interlock.nouns.requests.outcomes import (
+        AuditBusy,
+        AuditWritten,
         QuarantineDropped,
         QuarantineKept,
         QuarantineReleased,
@@ -176,10 +179,18 @@ if TYPE_CHECKING:
         NotRegistered,
         SwarmAllowed,
         SwarmDenied,
+        SwarmNotSynced,
         SwarmRegistered,
         SwarmRevokedKey,
         SwarmSynced,
         UnknownSwarm,
+    )
+    from interlock.nouns.swarms.sync_results import (
+        SharesFull,
+        ShareSpooled,
+        ShareUndecided,
+        UnknownShared,
+        ValueShared,
     )
     from interlock.nouns.tasks.progress_rules import Expired, Moved
     from interlock.nouns.tasks.task import (
@@ -211,9 +222,9 @@ if TYPE_CHECKING:
 
 HOMES = {
     "interlock.core.outcomes": (
-        "Acquired", "Allowed", "Away", "Blocked", "Broken", "Busy", "Cancelled", "Completed",
-        "Deadlock", "Defined", "Denied", "Exists", "Extended", "Failed", "Fenced", "Full",
-        "GivenFenced", "Gone", "Granted", "GuardBlocked", "NoGuard", "NotOwner", "Nothing",
+        "Acquired", "Allowed", "Answered", "Away", "Blocked", "Broken", "Busy", "Cancelled",
+        "Completed", "Deadlock", "Defined", "Denied", "Exists", "Extended", "Failed", "Fenced",
+        "Full", "GivenFenced", "Gone", "Granted", "GuardBlocked", "NoGuard", "NotOwner", "Nothing",
         "Paused", "Released", "Unknown", "Waiting",
     ),
     "interlock.nouns.agents.log_rules": ("Uploaded",),
@@ -246,7 +257,7 @@ HOMES = {
         "Sent", "Subscribed", "UnknownAgent", "UnknownMessages", "Unsubscribed",
     ),
     "interlock.nouns.messages.query": (
-        "Answered", "Asked", "Handed", "Late", "NobodyToAsk", "NotAsked", "QueryCancelled",
+        "Asked", "Handed", "Late", "NobodyToAsk", "NotAsked", "QueryAnswered", "QueryCancelled",
         "QueryDeadlock", "QueryExists", "Replied", "TakenBack", "TimedOut", "TooMany",
         "UnknownQuery",
     ),
@@ -257,15 +268,18 @@ HOMES = {
     ),
     "interlock.nouns.record.noun": ("Anchored", "Exported"),
     "interlock.nouns.requests.outcomes": (
-        "QuarantineDropped", "QuarantineKept", "QuarantineReleased", "RequestAnswered",
-        "RequestCancelled", "RequestExists", "RequestFailed", "RequestLimited",
+        "AuditBusy", "AuditWritten", "QuarantineDropped", "QuarantineKept", "QuarantineReleased",
+        "RequestAnswered", "RequestCancelled", "RequestExists", "RequestFailed", "RequestLimited",
         "RequestOpen", "RequestOver", "RequestSent", "SwarmNotAllowed", "SwarmQueueFull",
         "SwarmUnavailable", "UnknownQuarantine", "UnknownRequest",
     ),
     "interlock.nouns.swarms.results": (
         "Forgiven", "KeyMade", "KeyRevoked", "KeyRotated", "NameTaken", "NotRegistered",
-        "SwarmAllowed", "SwarmDenied", "SwarmRegistered", "SwarmRevokedKey", "SwarmSynced",
-        "UnknownSwarm",
+        "SwarmAllowed", "SwarmDenied", "SwarmNotSynced", "SwarmRegistered", "SwarmRevokedKey",
+        "SwarmSynced", "UnknownSwarm",
+    ),
+    "interlock.nouns.swarms.sync_results": (
+        "ShareSpooled", "ShareUndecided", "SharesFull", "UnknownShared", "ValueShared",
     ),
     "interlock.nouns.tasks.progress_rules": ("Expired", "Moved"),
     "interlock.nouns.tasks.task": (
@@ -281,35 +295,37 @@ HOMES = {
 
 __all__ = [
     "Acknowledged", "Acquired", "Allowed", "AlreadyAcknowledged", "AlreadyFree", "AlreadyHeld",
-    "AlreadyResolved", "Anchored", "Answered", "Arrived", "Asked", "Away", "Blocked", "Broken",
-    "Busy", "Cancelled", "Checked", "Claimed", "Completed", "Deadlock", "DeathsAcknowledged",
-    "Defined", "Denied", "EvidenceFailed", "EvidenceMissing", "Exists", "Expired", "Exported",
-    "Extended", "Failed", "Fenced", "Forgiven", "Forgotten", "Full", "GivenFenced", "Gone",
-    "Granted", "GuardBlocked", "GuardDropped", "GuardsDefined", "GuardsLooked", "Halted", "Handed",
-    "Imported", "InboxFull", "Increased", "Joined", "KeyMade", "KeyRevoked", "KeyRotated", "Late",
-    "Leaving", "Left", "Limited", "LockAcquired", "LockBroken", "LockBusy", "LockDeadlock",
-    "LockExtended", "LockFenced", "LockGone", "LockGranted", "LockNotOwner", "LockReleased",
-    "LockWaiting", "Maintained", "MessageExists", "Moved", "NameTaken", "NoDeath", "NoGuard",
-    "NoHolder", "NoSemaphore", "NoSuchOption", "NoTask", "NobodyToAsk", "NobodyToStop", "NotAsked",
-    "NotHolder", "NotOwner", "NotRegistered", "NotSubscribed", "Nothing", "NothingUnread",
-    "Overtaken", "OwnDecision", "Paused", "PausedAgent", "PipelineAdvanced", "PipelineBlocked",
-    "PipelineCancelled", "PipelineCompleted", "PipelineDefined", "PipelineExists",
-    "PipelineFailed", "PipelineStarted", "PlanExists", "Published", "QuarantineDropped",
-    "QuarantineKept", "QuarantineReleased", "QueryCancelled", "QueryDeadlock", "QueryExists",
-    "Reclaimed", "Released", "Removed", "Renewed", "Replied", "Reported", "RequestAnswered",
-    "RequestCancelled", "RequestExists", "RequestFailed", "RequestLimited", "RequestOpen",
-    "RequestOver", "RequestSent", "Resized", "Resolved", "Resumed", "Retried", "Sent",
-    "SessionLapsed", "SeveralAcquired", "SeveralBusy", "SeveralDeadlock", "SeveralFenced",
-    "SeveralGone", "SeveralNotOwner", "SeveralReleased", "SeveralWaiting", "SlotsAcquired",
-    "SlotsBroken", "SlotsDeadlock", "SlotsFenced", "SlotsFull", "SlotsGone", "SlotsGranted",
-    "SlotsReleased", "SlotsWaiting", "Subscribed", "SwarmAllowed", "SwarmDenied",
-    "SwarmNotAllowed", "SwarmQueueFull", "SwarmRegistered", "SwarmRevokedKey", "SwarmSynced",
-    "SwarmUnavailable", "Taken", "TakenBack", "TaskBlocked", "TaskCancelled", "TaskCompleted",
-    "TaskDeadlock", "TaskExists", "TaskExtended", "TaskFailed", "TaskFenced", "TaskNotOwner",
-    "TaskReleased", "TaskRequeued", "TimedOut", "TooMany", "Unchanged", "Unknown", "UnknownAgent",
-    "UnknownDecision", "UnknownDefinition", "UnknownMessages", "UnknownPipeline",
-    "UnknownQuarantine", "UnknownQuery", "UnknownRequest", "UnknownSwarm", "Unreported",
-    "Unsubscribed", "Uploaded", "Waiting",
+    "AlreadyResolved", "Anchored", "Answered", "Arrived", "Asked", "AuditBusy", "AuditWritten",
+    "Away", "Blocked", "Broken", "Busy", "Cancelled", "Checked", "Claimed", "Completed", "Deadlock",
+    "DeathsAcknowledged", "Defined", "Denied", "EvidenceFailed", "EvidenceMissing", "Exists",
+    "Expired", "Exported", "Extended", "Failed", "Fenced", "Forgiven", "Forgotten", "Full",
+    "GivenFenced", "Gone", "Granted", "GuardBlocked", "GuardDropped", "GuardsDefined",
+    "GuardsLooked", "Halted", "Handed", "Imported", "InboxFull", "Increased", "Joined", "KeyMade",
+    "KeyRevoked", "KeyRotated", "Late", "Leaving", "Left", "Limited", "LockAcquired", "LockBroken",
+    "LockBusy", "LockDeadlock", "LockExtended", "LockFenced", "LockGone", "LockGranted",
+    "LockNotOwner", "LockReleased", "LockWaiting", "Maintained", "MessageExists", "Moved",
+    "NameTaken", "NoDeath", "NoGuard", "NoHolder", "NoSemaphore", "NoSuchOption", "NoTask",
+    "NobodyToAsk", "NobodyToStop", "NotAsked", "NotHolder", "NotOwner", "NotRegistered",
+    "NotSubscribed", "Nothing", "NothingUnread", "Overtaken", "OwnDecision", "Paused",
+    "PausedAgent", "PipelineAdvanced", "PipelineBlocked", "PipelineCancelled", "PipelineCompleted",
+    "PipelineDefined", "PipelineExists", "PipelineFailed", "PipelineStarted", "PlanExists",
+    "Published", "QuarantineDropped", "QuarantineKept", "QuarantineReleased", "QueryAnswered",
+    "QueryCancelled", "QueryDeadlock", "QueryExists", "Reclaimed", "Released", "Removed", "Renewed",
+    "Replied", "Reported", "RequestAnswered", "RequestCancelled", "RequestExists", "RequestFailed",
+    "RequestLimited", "RequestOpen", "RequestOver", "RequestSent", "Resized", "Resolved", "Resumed",
+    "Retried", "Sent", "SessionLapsed", "SeveralAcquired", "SeveralBusy", "SeveralDeadlock",
+    "SeveralFenced", "SeveralGone", "SeveralNotOwner", "SeveralReleased", "SeveralWaiting",
+    "ShareSpooled", "ShareUndecided", "SharesFull", "SlotsAcquired", "SlotsBroken", "SlotsDeadlock",
+    "SlotsFenced", "SlotsFull", "SlotsGone", "SlotsGranted", "SlotsReleased", "SlotsWaiting",
+    "Subscribed", "SwarmAllowed", "SwarmDenied", "SwarmNotAllowed", "SwarmNotSynced",
+    "SwarmQueueFull", "SwarmRegistered", "SwarmRevokedKey", "SwarmSynced", "SwarmUnavailable",
+    "Taken", "TakenBack",
+    "TaskBlocked", "TaskCancelled", "TaskCompleted", "TaskDeadlock", "TaskExists", "TaskExtended",
+    "TaskFailed", "TaskFenced", "TaskNotOwner", "TaskReleased", "TaskRequeued", "TimedOut",
+    "TooMany", "Unchanged", "Unknown", "UnknownAgent", "UnknownDecision", "UnknownDefinition",
+    "UnknownMessages", "UnknownPipeline", "UnknownQuarantine", "UnknownQuery", "UnknownRequest",
+    "UnknownShared", "UnknownSwarm", "Unreported", "Unsubscribed", "Uploaded", "ValueShared",
+    "Waiting",
 ]  # fmt: skip
 
 

@@ -143,6 +143,18 @@ def gate_flag(kind: str) -> Any:  # noqa: ANN401
     return None if found is None else load(found)
 
 
+def decided(kind: str) -> Any:  # noqa: ANN401
+    """The function that says what the end of a decision about a thing does; None if nothing."""
+    found = next((each.decided[kind] for each in nouns() if kind in each.decided), None)
+    return None if found is None else load(found)
+
+
+def decided_then(kind: str) -> Any:  # noqa: ANN401
+    """The function that follows the end of a decision about a thing; None if nothing does."""
+    found = next((each.decided_then[kind] for each in nouns() if kind in each.decided_then), None)
+    return None if found is None else load(found)
+
+
 def attributes() -> Iterator[tuple[str, Noun]]:
     """The nouns that are attributes of a client, each with its name there."""
     return ((each.attribute, _noun(each)) for each in _ENTRIES if each.attribute)

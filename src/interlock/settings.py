@@ -28,6 +28,9 @@
     [limits]
     pause_after = 20
 
+    [request]
+    audit = "/var/log/interlock"
+
     [guard]
     look = true
 
@@ -71,6 +74,7 @@ _TABLES = {
     "task": ("keep", "kept"),
     "limits": ("pause_after",),
     "guard": ("look",),
+    "request": ("audit",),
 }
 _KNOWN = (*_KINDS, *_TABLES, "store")
 _ALL = "*"
@@ -151,6 +155,20 @@ class Settings:
     def looks(self) -> bool:
         """Whether agents look at the outside, for gates that wait for it, unless they say so."""
         return bool(self._limits("guard").get("look"))
+
+    def audit(self) -> str:
+        """The folder of the daily files of the audit; empty if ``maintain`` writes none.
+
+        A relative path in the file begins at the folder of the file.
+        """
+        if path := os.environ.get("INTERLOCK_REQUEST_AUDIT"):
+            return os.path.abspath(os.path.expanduser(path))
+        path = self._read().get("request", {}).get("audit", "")
+        if not isinstance(path, str) or "\0" in path:
+            raise BadInput(f"{self._path}: [request]: audit must name a folder, such as 'audit'")
+        if not path or self._path is None:
+            return ""
+        return os.path.join(os.path.dirname(self._path), os.path.expanduser(path))
 
     def query(self, to: str, type_: str = "") -> float | None:
         """How long to wait for an answer, if that is set.
@@ -260,12 +278,10 @@ class Settings:
         if not isinstance(table, dict):
             raise BadInput(f"{self._path}: {kind} must be a table, such as [{kind}]")
         *others, last = known
+        taken = f"{', '.join(others)} and {last}" if others else last
         for key in table:
             if key not in known:
-                raise BadInput(
-                    f"{self._path}: [{kind}] does not know {key!r};"
-                    f" it takes {', '.join(others)} and {last}"
-                )
+                raise BadInput(f"{self._path}: [{kind}] does not know {key!r}; it takes {taken}")
 
 
 def _term(term: str, value: Any, least: float) -> float:  # noqa: ANN401 - as it stands in a file

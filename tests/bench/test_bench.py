@@ -40,12 +40,16 @@ NETWORK_ROWS = [
     "handoff of a slot, 3 processes",
     "publish to follower",
     "claim and complete, 2 processes, 12 tasks",
+    "discover, from the cache",
+    "discover, read from home and bus",
+    "request and its result, 2 processes",
     "acquire a slot, 64 in flight",
     "claim the next and complete, 64 in flight",
     "alert, 64 in flight",
     "share, 64 in flight",
     "acquire, 64 in flight",
 ]
+REQUESTS_IN_FLIGHT = ["requests, 50 in flight", "request and its result, 50 in flight"]
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +65,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
         drained=12,
         subscribers=5,
         flood_seconds=0.05,
+        requests_each=1,
         cold_starts=2,
         idle=(3, 2.0, 1.0),
     )
@@ -76,7 +81,11 @@ def measured(store: str, only: str | None = None) -> list[str]:
 def test_redis_is_measured_in_a_namespace_that_is_gone_afterwards(
     redis_server: RedisServer, redis_url: str
 ) -> None:
-    assert measured(redis_url) == [*NETWORK_ROWS, "acquire, 64 in flight, beside redis-py"]
+    assert measured(redis_url) == [
+        *NETWORK_ROWS,
+        "acquire, 64 in flight, beside redis-py",
+        *REQUESTS_IN_FLIGHT,
+    ]
     assert measured(redis_url, "idle") == ["idle, 3 agents, ttl 2 s"]
     assert redis_server.command("KEYS", "{bench-*") == []
 
@@ -84,7 +93,10 @@ def test_redis_is_measured_in_a_namespace_that_is_gone_afterwards(
 def test_etcd_is_measured_in_a_namespace_that_is_gone_afterwards(
     etcd_server: EtcdServer, etcd_url: str
 ) -> None:
-    assert measured(etcd_url) == [row for row in NETWORK_ROWS if row != SHARE]
+    assert measured(etcd_url) == [
+        *[row for row in NETWORK_ROWS if row != SHARE],
+        *REQUESTS_IN_FLIGHT,
+    ]
     assert measured(etcd_url, "idle") == ["idle, 3 agents, ttl 2 s"]
     scope = {"key": coded("bench-"), "range_end": coded("bench."), "count_only": True}
     assert "count" not in etcd_server.call("/v3/kv/range", scope)
@@ -125,6 +137,13 @@ def test_semaphores_and_the_record_are_measured_on_sqlite(
 )
 def test_messages_are_measured_on_sqlite(tmp_path: Path, only: str, rows: list[str]) -> None:
     assert measured(str(tmp_path), only) == rows
+
+
+def test_requests_between_swarms_are_measured_on_sqlite(tmp_path: Path) -> None:
+    assert measured(str(tmp_path), "discovery")[0] == "discover, from the cache"
+    assert measured(str(tmp_path), "requests") == ["request and its result, 2 processes"]
+    assert measured(str(tmp_path), "requests-in-flight") == REQUESTS_IN_FLIGHT
+    assert os.listdir(tmp_path) == []
 
 
 def test_an_alert_is_one_commit_however_many_subscribed(tmp_path: Path) -> None:

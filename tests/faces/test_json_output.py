@@ -21,11 +21,13 @@ from interlock.runtime.operation import Operation
 
 TABLE = registry.operations()
 LOOKS = ("check", "list", "show", "log", "verify", "explain", "info", "health", "doctor", "why",
-         "observe", "schema", "bench", "watch")  # fmt: skip
+         "observe", "schema", "bench", "shared", "watch")  # fmt: skip
 """Operations that change nothing."""
 EXACT = {
-    "confidence", "conflict_bound", "conflict_rate", "cost", "floor", "p50", "p95", "p99", "rate",
-    "ratio", "slots_seconds", "timeout_bound", "timeout_rate", "took", "ttl",
+    "avg_execution_time_ms", "avg_latency_ms", "confidence", "conflict_bound", "conflict_rate",
+    "cost", "floor", "le", "message_throughput_per_sec", "p50", "p95", "p99", "rate", "ratio",
+    "slots_seconds", "sum", "time_diff_ms", "timeout_bound", "timeout_rate", "took", "ttl",
+    "value",
 }  # fmt: skip
 """Numbers that are not rounded: what a commit took, and what was measured."""
 SAMPLE = LockBusy(lock="m", holder="ada", since=1794804901.18812, expires_in=12.3456789)
@@ -91,6 +93,7 @@ def test_what_changes_something_answers_with_an_outcome(operation: Operation) ->
     for each in operation.outcomes if changes else ():
         reads = operation.name == "inbox" and each.__name__ == "Inbox"
         reads |= operation.name == "subscribe" and each.__name__ == "SubscriptionList"
+        reads |= operation.name == "request audit" and each.__name__ == "AuditList"
         config = getattr(each, "__struct_config__", None)
         assert reads or (config and config.tag_field == "outcome"), each
 

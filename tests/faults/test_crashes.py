@@ -84,7 +84,7 @@ def test_whoever_held_something_learns_that_the_server_forgot_it(forgetful: Setu
     settle(lambda: len(ada.show("one").waiters) == 2, "waiters")
     last = ada.read().revision
     forgetful.restart()
-    assert ada.show("one").state == "free"
+    assert ada.show("one").holder != "ada"  # free, or a waiter that joined again has it
     with pytest.raises(Lost):
         one.check()
     with pytest.raises(Lost):

@@ -14,7 +14,7 @@ from tests.processes.lock_programs import Notes, say, wait
 import interlock
 from interlock import aio
 from interlock.nouns.messages.message import Limited, MessageExists, Sent
-from interlock.nouns.messages.query import Answered, Replied
+from interlock.nouns.messages.query import QueryAnswered, Replied
 
 
 def deadly(name: str, url: str, write: str, when: str, *arguments: str) -> None:
@@ -111,7 +111,7 @@ def ask(url: str, agent: str, to: str, id_: str) -> None:
     """Ask, and print the outcome."""
     with interlock.connect(url, agent=agent, ttl=30) as fleet:
         got = fleet.messages.query(to, "why?", timeout=120, hold=True, id=id_)
-        say(type(got).__name__, got.answer if isinstance(got, Answered) else "")
+        say(type(got).__name__, got.answer if isinstance(got, QueryAnswered) else "")
 
 
 def answer(url: str, agent: str) -> None:
@@ -147,7 +147,7 @@ def ask_in_a_cycle(url: str, agent: str, to: str) -> None:
         wait()
         got = fleet.messages.query(to, "you first", timeout=60)
         say(type(got).__name__)
-        if not isinstance(got, Answered):
+        if not isinstance(got, QueryAnswered):
             for message in fleet.messages.recv():
                 message.reply("I give in")
                 return
@@ -179,7 +179,7 @@ async def _send(fleet: aio.Fleet, name: str, rounds: int, agents: tuple[str, ...
         assert isinstance(await fleet.messages.alert("news", number), Sent)
         assert isinstance(await fleet.messages.share(following, "number", number), Sent)
         got = await fleet.messages.query(following, number, timeout=60)
-        assert isinstance(got, Answered), got
+        assert isinstance(got, QueryAnswered), got
         assert (got.answer, got.by) == (number + 1, following)
 
 

@@ -180,7 +180,7 @@ def test_an_answerer_that_is_killed_with_a_question_in_hand_answers_when_it_is_b
     second = posters.start("answer", url, "bob")
     assert second.read_line() == "qry_1 why?"
     second.write_line()
-    assert asker.read_line() == "Answered because"
+    assert asker.read_line() == "QueryAnswered because"
     assert second.remaining_lines() == ["replied"]
     asker.finish()
     checks.sound(url, heads=8)
@@ -196,9 +196,9 @@ def test_an_asker_that_is_killed_has_the_answer_when_it_asks_again(
     again = posters.start("ask", url, "ada", "bob", "qry_1")
     answerer.write_line()
     assert answerer.remaining_lines() == ["replied"]
-    assert again.read_line() == "Answered because"
+    assert again.read_line() == "QueryAnswered because"
     later = posters.start("ask", url, "ada", "bob", "qry_1")
-    assert later.read_line() == "Answered because"
+    assert later.read_line() == "QueryAnswered because"
     for actor in (again, later):
         actor.finish()
     checks.sound(url, heads=8)
@@ -251,7 +251,7 @@ def test_two_who_ask_each_other_are_told_that_it_would_never_end(
         assert actor.read_line() == "ready"
     for actor in crew:
         actor.write_line()
-    assert sorted(actor.read_line() for actor in crew) == ["Answered", "QueryDeadlock"]
+    assert sorted(actor.read_line() for actor in crew) == ["QueryAnswered", "QueryDeadlock"]
     for actor in crew:
         actor.finish()
     checks.sound(url, heads=8)

@@ -13,7 +13,7 @@ import pytest
 import interlock
 from interlock.clock import SystemClock
 from interlock.core import keys
-from interlock.nouns.messages.query import Answered
+from interlock.nouns.messages.query import QueryAnswered
 from interlock.nouns.tasks.task import Claimed, NoTask
 from interlock.runtime.retention_clock import earlier_time
 from interlock.store import Put, Range, Store, Txn
@@ -134,7 +134,7 @@ def test_nothing_that_is_kept_goes_too_soon(url: str, ada: interlock.Fleet, by: 
         with ThreadPoolExecutor(1) as aside, bob.messages.recv() as coming:
             asked = aside.submit(ada.messages.query, "bob", "what?")
             next(each for each in coming if each.kind == "query").reply("that")
-            assert isinstance(asked.result(), Answered)
+            assert isinstance(asked.result(), QueryAnswered)
         ada.tasks.publish("done")
         claim = bob.tasks.claim("done")
         assert isinstance(claim, Claimed)

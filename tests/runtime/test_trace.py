@@ -178,7 +178,7 @@ def test_an_answer_goes_under_the_trace_of_the_question(url: str) -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert isinstance(ada.messages.query("bob", "what?", timeout=20), interlock.Answered)
+        assert isinstance(ada.messages.query("bob", "what?", timeout=20), interlock.QueryAnswered)
         thread.join()
         assert {"query.ask", "query.reply"} <= set(told(ada, "story"))
 

@@ -4,12 +4,13 @@ from contextlib import suppress
 
 import pytest
 
+import interlock
 from interlock.errors import OutcomeUnknown
 from interlock.store import Check, Committed, Conflict, Put, TransactingStore, Txn
 from interlock.stores.memory import MemoryStore
 from interlock.testing.clock import FakeClock
 from interlock.testing.conformance import Conformance, Place
-from interlock.testing.faults import FAULTS, Chances, Crash, FaultyStore
+from interlock.testing.faults import FAULTS, Chances, Crash, FaultyStore, kill_at
 
 
 def put(number: int, *checks: Check) -> Txn:
@@ -158,3 +159,21 @@ def test_every_fault_has_its_chance() -> None:
 def test_a_misspelt_fault_is_refused(faulty: FaultyStore) -> None:
     with pytest.raises(ValueError, match="no such faults"):
         faulty.script(["lost replies"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize(("when", "tasks"), [("before", 1), ("after", 2)])
+def test_a_process_dies_before_or_after_the_commit_of_a_verb(
+    memory: MemoryStore, when: str, tasks: int, *, local: bool
+) -> None:
+    def die() -> None:
+        raise Crash(when)
+
+    store = memory if local else FaultyStore(memory)
+    with interlock.connect(store=store, agent="ada") as fleet:
+        fleet.tasks.publish("a")
+        kill_at(fleet.context, "task.publish", when, die)  # type: ignore[arg-type]
+        fleet.messages.share("bob", "note", 1)
+        with pytest.raises(Crash):
+            fleet.tasks.publish("b")
+        assert len(fleet.tasks.list()) == tasks

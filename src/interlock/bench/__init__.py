@@ -7,6 +7,7 @@ nothing of Interlock in between.  The ratio is what counts.
 measuring.py       how an operation is measured beside a floor, and the table of the rows
 operations.py      the measurements within one process
 processes.py       the measurements between processes
+swarms.py          the measurements between two swarms
 engine.py          what an engine provides: fresh stores, a floor; and SQLite
 redis.py etcd.py   the engines across a network
 """
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 
-from interlock.bench import measuring, operations, processes
+from interlock.bench import measuring, operations, processes, swarms
 from interlock.bench.engine import local, network
 from interlock.bench.measuring import Measured, Measurement, Row, as_text
 from interlock.errors import BadInput
@@ -49,6 +50,9 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     "handoff": processes.handoff,
     "slots-handoff": processes.slots_handoff,
     "publish": processes.publish,
+    "discovery": swarms.discovery,
+    "requests": swarms.request_latency,
+    "requests-in-flight": swarms.requests_in_flight,
     "cold": operations.cold_start,
     "memory": operations.idle_memory,
     "idle": processes.idle,
@@ -58,8 +62,10 @@ NETWORK = (
     *("acquire", "acquire-async", "slots", "slots-async", "several", "share"),
     *("claim", "claim-async", "read-first", "told", "alert", "subscribers", "heard-here", "heard"),
     *("query", "flooded", "handoff", "slots-handoff", "publish", "drain"),
+    *("discovery", "requests"),
     # Those in flight leave much for the engine to delete, which would slow down the others.
-    *("slots-in-flight", "tasks-in-flight", "messages-in-flight", "in-flight", "idle"),
+    *("slots-in-flight", "tasks-in-flight", "messages-in-flight", "in-flight"),
+    *("requests-in-flight", "idle"),
 )
 SLOW = frozenset(("idle",))
 """A quick run measures these only by name."""

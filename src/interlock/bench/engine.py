@@ -233,6 +233,8 @@ class SQLiteEngine(BenchEngine):
         "heard": "p95 at most 5 ms",
         "query": "p95 at most 10 ms",
         "flooded": "at most 2",
+        "requests": "p95 at most 10 ms",
+        "requests-in-flight": "",
         "crowd": "500 /s, p95 3 ms; ",
         "cold": "at most 5",
         "memory": "60 MB",

@@ -45,6 +45,8 @@ class EtcdEngine(NetworkEngine):
         "heard": "p95 at most 5 ms",
         "query": "p95 at most 10 ms",
         "flooded": "at most 2",
+        "requests": "",
+        "requests-in-flight": "",
         "handoff": "at most 3",
         "publish": "at most 1.5",
         "idle": "nothing but keep-alives",

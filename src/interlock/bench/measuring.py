@@ -119,6 +119,8 @@ class Sizes(Struct, frozen=True, kw_only=True):
     drained: int = 5000
     subscribers: int = 500
     flood_seconds: float = 0.6
+    requests_each: int = 40
+    """Requests of each of those that are in flight."""
     cold_starts: int = 40
     idle: tuple[int, float, float] = (500, 30.0, 26.0)
     """Agents, their ttl, and the seconds of two heartbeats: the same load in either size."""
@@ -139,6 +141,7 @@ QUICK = Sizes(
     drained=400,
     subscribers=50,
     flood_seconds=0.3,
+    requests_each=10,
     cold_starts=8,
     idle=(100, 6.0, 5.2),
 )

@@ -37,7 +37,7 @@ from interlock.bench.engine import (
 from interlock.bench.measuring import Row, Sizes, Spans, percentile, timed
 from interlock.bench.operations import DATA, HIGH_LIMIT, SETTLED, limit_rate
 from interlock.nouns.grants.lock import LockAcquired
-from interlock.nouns.messages.query import Answered
+from interlock.nouns.messages.query import QueryAnswered
 from interlock.nouns.tasks.task import Claimed, TaskCompleted
 from interlock.stores import is_network
 
@@ -157,7 +157,7 @@ def query_latency(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
     def send(fleet: interlock.Fleet, partner: Partner, _: int) -> float:
         outcome = fleet.messages.query("partner", "how far are you?")
         now = time.monotonic()
-        assert isinstance(outcome, Answered)  # noqa: S101 - the partner waits for it
+        assert isinstance(outcome, QueryAnswered)  # noqa: S101 - the partner waits for it
         partner.woken()
         return now
 
@@ -217,7 +217,7 @@ class Partner:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._process = _start("partner")
+        self._process = start_function("partner")
         write_line(self._process, url)
 
     def begin(self, what: str, settle: float = 0.0) -> None:
@@ -252,7 +252,7 @@ def partner() -> None:  # noqa: C901 - one case for each thing to wait for
             if what == "follow":
                 while follower.take(timeout=0.05):
                     pass  # earlier entries
-            _say("waiting")
+            say("waiting")
             match what:
                 case "lock":
                     outcome = fleet.locks.acquire(NAME, wait=PATIENCE)
@@ -283,7 +283,7 @@ def partner() -> None:  # noqa: C901 - one case for each thing to wait for
                     assert wake_up is not None  # noqa: S101 - only engines with one are measured
                     wake_up.wait()
                     now = time.monotonic()
-            _say(repr(now))
+            say(repr(now))
 
 
 class HeldSpan(msgspec.Struct, frozen=True, array_like=True):
@@ -413,7 +413,7 @@ def compete(function: str, jobs: Sequence[object]) -> tuple[float, list[bytes]]:
 
     Returns that moment, and the output of each process.
     """
-    workers = [_start(function) for _ in jobs]
+    workers = [start_function(function) for _ in jobs]
     try:
         for worker, job in zip(workers, jobs, strict=True):
             write_line(worker, msgspec.json.encode(job).decode())
@@ -435,14 +435,17 @@ def _job(type_: type[T]) -> T:
 
 def _begin() -> float:
     """Wait for the moment at which all processes begin."""
-    _say("ready")
+    say("ready")
     begin = float(sys.stdin.readline())
     time.sleep(max(0.0, begin - time.monotonic()))
     return begin
 
 
-def _start(function: str) -> subprocess.Popen[bytes]:
-    program = f"from interlock.bench.processes import {function}; {function}()"
+def start_function(
+    function: str, module: str = "interlock.bench.processes"
+) -> subprocess.Popen[bytes]:
+    """A process that runs a function of a module; it gets its arguments by its stdin."""
+    program = f"from {module} import {function}; {function}()"
     return subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -464,8 +467,9 @@ def read_line(process: subprocess.Popen[bytes]) -> str:
     return line
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - to the process that started this one
+def say(line: str) -> None:
+    """Write a line to the process that started this one."""
+    print(line, flush=True)  # noqa: T201 - to that process
 
 
 def idle(engine: BenchEngine, size: Sizes) -> Iterator[Row]:

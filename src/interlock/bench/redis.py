@@ -60,6 +60,8 @@ class RedisEngine(NetworkEngine):
         "heard": "p95 at most 5 ms",
         "query": "p95 at most 10 ms",
         "flooded": "at most 2",
+        "requests": "p95 at most 15 ms",
+        "requests-in-flight": "at least 500 /s",
         "handoff": "at most 3",
         "publish": "at most 2",
         "idle": "at most 50 /s",

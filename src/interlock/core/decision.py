@@ -18,7 +18,7 @@ A commit is bounded by ``Facts.max_operations``.  A decision that could do more 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -63,13 +63,15 @@ class Refusal(Outcome, frozen=True, kw_only=True):
 class Event(Struct, frozen=True, omit_defaults=True, gc=False):
     """Something that watchers care about, with a name that never changes.
 
-    ``thing`` and ``trace`` are left out where they are those of the whole entry.
+    ``thing`` and ``trace`` are left out where they are those of the whole entry.  ``details`` are
+    facts that an auditor needs and that no item keeps for long enough; most events have none.
     """
 
     name: str
     agent: str
     thing: str = ""
     trace: str = ""
+    details: dict[str, Any] = {}
 
 
 class ObservedFact(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -25,7 +25,8 @@ not state.  Entries hold digests, not values, and stay small.
 
 ``via`` and ``took`` are in the entries of claims: which component asked (``cli``, ``python``,
 ``python-async``; ``/worker`` if a loop of a worker did), and how many milliseconds went by from
-asking to the commit, as its writer sent it; a wait for a task counts.
+asking to the commit, as its writer sent it; a wait for a task counts.  ``took`` is also in the
+entries that read the registry of a bus.
 
 A client with a key signs its entries.  ``signed`` is the last field of an entry, and the signature
 is over the stored bytes without it (``signed_bytes`` of ``signing.py``).  The public key is in it,

@@ -69,11 +69,14 @@ Requests, at home
     outbox/{swarm}/{message}      an envelope that is to be posted on the bus, with its body
     received/{swarm}/{id} a request of another swarm that is a task here
     unanswered/{swarm}/{id}       it has no result yet
+    unacknowledged/{swarm}/{id}   its result was not taken from the bus yet
     seen/{swarm}/{message}        a message that was taken in, against replay
     findings/{id}         the result of a request to another swarm
     quarantine/{id}       a message that was refused, and why
     quarantine-content/{id}       its envelope and payload, if it may be released
     request-rates/{to or from}/{swarm}/{agent}  when an agent made its last requests
+    request-refusals/{agent}      when refusals of requests of an agent were recorded
+    meta/requests-refused/{agent} how many were refused and not recorded one by one
 Requests, on the bus
     req/{swarm}/{message} the envelope of a request to a swarm; its payload under req-body/
     res/{swarm}/{id}      the envelope of a result for a swarm; its payload under res-body/
@@ -92,14 +95,24 @@ Guards and pipelines
 Swarms, in the home store
     swarm/self            this home as a swarm: its name, its bus and its keys
     swarm/entry           the last version of our registry entry, and when it was signed
+    agent-keys/{agent}    the keys with which an agent here signs for itself
     peers/{swarm}         a swarm that we allow or deny, and the keys of it that we trust
     floors/{swarm}        the newest registry entry of a peer that we accepted
     breakers/{swarm}      the circuit breaker of a peer, unless it is closed
     reputations/{swarm}   how the last requests to a peer went
     revoked/{swarm}/{fingerprint}  a revocation of one of our own keys, to be put on the bus
+    swarm/state           the last version of our snapshot, with the counts behind it
+    copies/{key}          a shared value as this home last read or wrote it
+    shared-writes/{key}/{number}.{id}  a write of a shared value that is to be put on the bus
+    undecided/{decision}  a write of a shared value that a person decides about
+    conflicts/{id}        two writes of a shared value, with both values
 Swarms, on a bus
     meta/bus              the id of the bus, which signed heads name
     registry/{swarm}      the signed registry entry of a swarm
+    state/{swarm}         the signed snapshot of a swarm
+    shared/{key}          a shared value, signed by the swarm that wrote it
+    shared-last/{swarm}/{key}  the envelope of the last write of a swarm, against a second one
+    live/shared/{key}     the value was stored a short time ago
     revoked/{swarm}/{fingerprint}  a signed revocation
     live/swarm/{swarm}    a process of the swarm is there
 Liveness: the only keys that expire
@@ -195,11 +208,15 @@ ESCALATED = "escalated/"
 OUTBOX = "outbox/"
 RECEIVED = "received/"
 UNANSWERED = "unanswered/"
+UNACKNOWLEDGED = "unacknowledged/"
 SEEN = "seen/"
 FINDINGS = "findings/"
 QUARANTINE = "quarantine/"
 QUARANTINE_CONTENT = "quarantine-content/"
 REQUEST_RATES = "request-rates/"
+REQUEST_REFUSALS = "request-refusals/"
+REQUESTS_REFUSED = "meta/requests-refused/"
+PEER_COUNTS = "peer-counts/"
 BUS_REQUESTS = "req/"
 BUS_REQUEST_BODIES = "req-body/"
 BUS_RESULTS = "res/"
@@ -207,7 +224,8 @@ BUS_RESULT_BODIES = "res-body/"
 BUS_RECEIPTS = "ack/"
 REQUEST_FOLDERS = (
     REQUESTS, REQUEST_BODIES, REQUEST_NAMES, REQUEST_DUE, ESCALATED, OUTBOX, RECEIVED, UNANSWERED,
-    SEEN, FINDINGS, QUARANTINE, QUARANTINE_CONTENT, REQUEST_RATES,
+    UNACKNOWLEDGED, SEEN, FINDINGS, QUARANTINE, QUARANTINE_CONTENT, REQUEST_RATES,
+    REQUEST_REFUSALS, PEER_COUNTS,
     BUS_REQUESTS, BUS_REQUEST_BODIES, BUS_RESULTS, BUS_RESULT_BODIES, BUS_RECEIPTS,
 )  # fmt: skip
 GUARDS = "guards/"
@@ -222,12 +240,25 @@ ITSELF = "gate/"
 SWARM = "swarm/"
 OWN_SWARM = "swarm/self"
 OWN_ENTRY = "swarm/entry"
+AGENT_KEYS = "agent-keys/"
+OWN_STATE = "swarm/state"
 PEERS = "peers/"
 FLOORS = "floors/"
 BREAKERS = "breakers/"
 REPUTATIONS = "reputations/"
 REGISTRY = "registry/"
 REVOKED = "revoked/"
+COPIES = "copies/"
+SHARED_WRITES = "shared-writes/"
+UNDECIDED = "undecided/"
+CONFLICTS = "conflicts/"
+STATES = "state/"
+SHARED = "shared/"
+SHARED_LAST = "shared-last/"
+SWARM_FOLDERS = (
+    SWARM, AGENT_KEYS, PEERS, FLOORS, BREAKERS, REPUTATIONS, REVOKED, COPIES, SHARED_WRITES,
+    UNDECIDED, CONFLICTS, REGISTRY, STATES, SHARED, SHARED_LAST,
+)  # fmt: skip
 LIVE = "live/"
 ALLOWS = "live/allows/"
 LOOKS = "live/looks/"
@@ -255,9 +286,8 @@ MOVE = "meta/move"
 BUS = "meta/bus"
 FOLDERS = frozenset((
     *POOLS, HELD, BROKEN, WAITS, *TASK_FOLDERS, *MESSAGE_FOLDERS, SESSIONS, REPORTS, DEATHS, ABLE,
-    LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS, GATES, GATED, RECHECK, SWARM,
-    PEERS, FLOORS, BREAKERS, REPUTATIONS, REGISTRY, REVOKED, REFUSALS, SEGMENTS, META,
-    *REQUEST_FOLDERS,
+    LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS, GATES, GATED, RECHECK,
+    *SWARM_FOLDERS, REFUSALS, SEGMENTS, META, *REQUEST_FOLDERS,
 ))  # fmt: skip
 """Every folder with items that Interlock itself stores, without those of liveness keys."""
 DERIVED = (
@@ -303,6 +333,11 @@ def _percent(found: re.Match[str]) -> str:
 def id_of(key: str) -> str:
     """The last segment of a key, such as the id of a message or of a wait."""
     return key.rpartition("/")[2]
+
+
+def uuid_of(id_: str) -> str:
+    """The digits of an id, without the prefix that says what it is."""
+    return id_.partition("_")[2]
 
 
 def agent_of(key: str) -> str:
@@ -742,9 +777,14 @@ def received(swarm: str, id_: str = "") -> str:
     return f"{RECEIVED}{encode(swarm)}/{id_}"
 
 
-def unanswered(swarm: str, id_: str) -> str:
-    """The mark that a received request has no result yet."""
+def unanswered(swarm: str, id_: str = "") -> str:
+    """The mark that a received request has no result yet; without an id, the folder."""
     return f"{UNANSWERED}{encode(swarm)}/{id_}"
+
+
+def unacknowledged(swarm: str, id_: str) -> str:
+    """The mark that the result of a received request was not taken from the bus yet."""
+    return f"{UNACKNOWLEDGED}{encode(swarm)}/{id_}"
 
 
 def seen(swarm: str, message: str = "") -> str:
@@ -768,8 +808,31 @@ def quarantine_content(id_: str) -> str:
 
 
 def request_rate(direction: str, swarm: str, agent: str) -> str:
-    """When an agent made requests: ours ``to`` a swarm, or one ``from`` that swarm to us."""
+    """When an agent made requests: ours ``to`` a swarm, or one ``from`` that swarm to us.
+
+    ``again`` is when later attempts of an agent of that swarm were answered.
+    """
     return f"{REQUEST_RATES}{direction}/{encode(swarm)}/{encode(agent)}"
+
+
+def request_refusals(agent: str) -> str:
+    """When refusals of requests of an agent were recorded, by kind."""
+    return REQUEST_REFUSALS + encode(agent)
+
+
+def requests_refused(agent: str) -> str:
+    """How many requests of an agent were refused and only counted, by kind."""
+    return REQUESTS_REFUSED + encode(agent)
+
+
+def peer_counts(swarm: str) -> str:
+    """How many messages of a swarm were taken in, and are remembered."""
+    return PEER_COUNTS + encode(swarm)
+
+
+def peer_queue(swarm: str) -> str:
+    """The depth of a peer's queue, as a process of this home counted it a short time ago."""
+    return f"{LIVE}queue/{encode(swarm)}"
 
 
 def breaker_probe(swarm: str) -> str:
@@ -923,6 +986,11 @@ def definition(name: str, digest: str = "") -> str:
 # Swarms.
 
 
+def agent_keys(agent: str) -> str:
+    """The keys of an agent of our swarm."""
+    return AGENT_KEYS + encode(agent)
+
+
 def peer(swarm: str) -> str:
     """A swarm that we allow or deny."""
     return PEERS + encode(swarm)
@@ -963,6 +1031,46 @@ def swarm_live(swarm: str) -> str:
     return LIVE_SWARMS + encode(swarm)
 
 
-def swarm_of_live(key: str) -> str:
-    """The swarm of such a key."""
-    return decode(key.removeprefix(LIVE_SWARMS))
+def state(swarm: str) -> str:
+    """The signed snapshot of a swarm, on the bus."""
+    return STATES + encode(swarm)
+
+
+def shared(key: str) -> str:
+    """A shared value, on the bus."""
+    return SHARED + encode(key)
+
+
+def shared_of(key: str) -> str:
+    """The shared key in a key such as ``shared/{key}`` or ``copies/{key}``."""
+    return decode(key.split("/", 2)[1])
+
+
+def shared_last(swarm: str, key: str) -> str:
+    """The envelope of the last write of a swarm to a shared key, on the bus."""
+    return f"{SHARED_LAST}{encode(swarm)}/{encode(key)}"
+
+
+def shared_live(key: str) -> str:
+    """The liveness on the bus that measures how long ago a shared value was stored."""
+    return f"{LIVE}shared/{encode(key)}"
+
+
+def copy(key: str) -> str:
+    """A shared value as this home knows it."""
+    return COPIES + encode(key)
+
+
+def shared_write(key: str, number: int = 0, id_: str = "") -> str:
+    """A write that is to be put on the bus, in order; without a number, the folder of its key."""
+    return f"{SHARED_WRITES}{encode(key)}/" + (f"{number:012d}.{id_}" if number else "")
+
+
+def undecided(decision: str) -> str:
+    """A write of a shared value that a decision is about."""
+    return UNDECIDED + decision
+
+
+def conflict(id_: str) -> str:
+    """Two writes of a shared value."""
+    return CONFLICTS + id_

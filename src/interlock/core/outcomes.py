@@ -24,6 +24,7 @@ What: TypeAlias = Literal[
     "swarm",
     "request",
     "quarantine",
+    "shared value",
 ]
 """The things that can be unknown."""
 
@@ -106,6 +107,10 @@ class Acquired(Granted, frozen=True, kw_only=True):
 
 class Extended(Granted, frozen=True, kw_only=True):
     """You had it and keep it."""
+
+
+class Answered(Success, frozen=True, kw_only=True):
+    """The answer to a question or to a request."""
 
 
 class Busy(Refusal, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from interlock.core.keys import (
     MESSAGES,
     PIPELINES,
     QUERIES,
+    REQUESTS,
     SEMAPHORES,
     SESSIONS,
     TASKS,
@@ -40,6 +41,7 @@ KINDS = {
     "decision": DECISIONS,
     "pipeline": PIPELINES,
     "guard": GUARDS,
+    "request": REQUESTS,
 }
 """The kinds of things in the record, each with its folder."""
 _THINGS = {"messages": "message", "queries": "query", "decisions": "decision"}

@@ -42,7 +42,13 @@ ABILITY_MARK = "?"
 
 T = TypeVar("T")
 
-_BY_PREFIX = {"ses_": "agent", "msg_": "message", "qry_": "query", "dec_": "decision"}
+_BY_PREFIX = {
+    "ses_": "agent",
+    "msg_": "message",
+    "qry_": "query",
+    "dec_": "decision",
+    "req_": "request",
+}
 """Kinds of things, by the prefix of their ids."""
 _SHOWN = 40
 _LEAVES: frozenset[type] = frozenset((str, int, bool, NoneType))

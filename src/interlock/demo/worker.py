@@ -317,7 +317,7 @@ class DemoWorker:
     def _query(self, fleet: interlock.Fleet) -> None:
         began = time.monotonic()
         outcome = fleet.messages.query(f"?{COMPILER}", QUESTION, timeout=ANSWER)
-        if isinstance(outcome, interlock.Answered):
+        if isinstance(outcome, interlock.QueryAnswered):
             report("answered", text=outcome.answer, seconds=time.monotonic() - began)
 
     def _notify(self, fleet: interlock.Fleet, task: str) -> None:

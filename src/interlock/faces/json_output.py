@@ -23,8 +23,8 @@ ISO: Final = "_iso"
 
 MOMENTS: Final = frozenset(
     (
-        "at", "deadline", "heard", "last_heartbeat", "not_before", "resolved", "since", "started",
-        "until",
+        "at", "deadline", "heard", "last_heartbeat", "loser_timestamp", "not_before", "resolved",
+        "since", "started", "until", "winner_timestamp",
     )
 )  # fmt: skip
 """Fields with seconds since 1970; so are all whose names end with ``_at``."""

@@ -102,6 +102,8 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
         "undecided",
         "refused",
         "damaged",
+        "unsent",
+        "unreachable",
     ]
     says: str
     remedy: str = ""

@@ -14,14 +14,14 @@ The history of a thing is made of its entries; each noun turns its own into hist
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec.structs import asdict, replace
 
 from interlock import registry
 from interlock.core import codec, keys, validate
 from interlock.core.entry import Entry, RecordLine, decode
-from interlock.core.filter import RecordFilter
+from interlock.core.filter import RecordFilter, about
 from interlock.core.history import HistoryEvent, NounHistory, Story
 from interlock.core.segment import SealedMark, Segment, unpack
 from interlock.errors import StoreDamaged
@@ -200,24 +200,36 @@ def history_of(runner: Runner, thing: str, limit: int) -> Op[Story]:
     base = yield from runner.base()
     wanted = yield from _wanted(thing)
     lines = yield from _lines(wanted, limit + _BEFORE)
-    found = tuple(history_events(lines, thing, base))
     kind, _, name = thing.partition("/")
+    more = frozenset(_related(lines, kind, name))
+    if more:
+        lines = yield from search(_OfThings(things=more | {thing}), limit=limit + _BEFORE)
+    found = tuple(history_events(lines, thing, base, more))
     for noun in registry.nouns():
         if noun.name == kind and noun.history_details:
             details: Callable[[tuple[HistoryEvent, ...], str], Op[tuple[HistoryEvent, ...]]]
             details = registry.load(noun.history_details)
             found = yield from details(found, name)
-    more = len(found) > limit or len(lines) == limit + _BEFORE
-    return Story(thing=thing, happenings=found[-limit:], earlier=more)
+    earlier = len(found) > limit or len(lines) == limit + _BEFORE
+    return Story(thing=thing, happenings=found[-limit:], earlier=earlier)
 
 
-def history_events(lines: Iterable[RecordLine], thing: str, base: int) -> Iterator[HistoryEvent]:
+def _related(lines: Iterable[RecordLine], kind: str, name: str) -> Iterator[str]:
+    """Other things whose events belong to the history of a thing, as its noun says."""
+    for noun in registry.nouns():
+        if noun.name == kind and noun.related:
+            yield from registry.load(noun.related)(lines, name)
+
+
+def history_events(
+    lines: Iterable[RecordLine], thing: str, base: int, related: Collection[str] = ()
+) -> Iterator[HistoryEvent]:
     """The history events of a thing: ``lock/merge``, ``task/t1``, ``agent/NAME``."""
     kind, _, name = thing.partition("/")
     nouns = _declared()
     found = _read(lines, [noun(base, kind) for noun in nouns], NounHistory(base, kind))
     if kind != "agent":
-        yield from (each for each in found if each.thing == thing)
+        yield from (each for each in found if each.thing == thing or each.thing in related)
         return
     counted = {key: word for noun in nouns for key, word in noun.counted.items()}
     own = (each for each in found if name in (each.agent, each.session))
@@ -275,6 +287,16 @@ class _ByFrequency(RecordFilter, frozen=True, kw_only=True):
     def keeps(self, entry: Entry) -> bool:
         """Whether this entry is wanted."""
         return (entry.verb in self.verbs) == self.frequent and super().keeps(entry)
+
+
+class _OfThings(RecordFilter, frozen=True, kw_only=True):
+    """Entries about any of several things."""
+
+    things: frozenset[str]
+
+    def keeps(self, entry: Entry) -> bool:
+        """Whether this entry is wanted."""
+        return any(about(entry, thing) for thing in self.things)
 
 
 def _lines(wanted: RecordFilter, limit: int) -> Op[tuple[RecordLine, ...]]:

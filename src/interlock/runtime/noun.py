@@ -60,10 +60,12 @@ class Noun(Struct, frozen=True, kw_only=True):
                  ``ids`` says how ids of a kind begin, and ``why_plain`` explains a name without a
                  kind, or returns None
     health       finds problems: ``(checkup) -> Op[list[Problem]]``
+    metrics      what it counts for monitors: a class of ``runtime.metrics``
     events       whether its entries have events, which ``observe`` shows under its name
     history      turns its entries into history events: a class of ``core.history``; without one
                  they have what every entry says.  ``history_details`` adds what the noun still
-                 knows of a thing: ``(events, name) -> Op[events]``
+                 knows of a thing: ``(events, name) -> Op[events]``.  ``related`` names other
+                 things whose events belong to it: ``(lines, name) -> things``
     waits        for each key prefix a function that reads what a wait for such a key waits for:
                  ``(keys, base) -> ReadOp[WaitTargets]``, for the wait graph
     proof        finds the liveness keys of a given grant of its things, None if that is over:
@@ -73,6 +75,9 @@ class Noun(Struct, frozen=True, kw_only=True):
                  or wait further: ``(runner, base, name) -> DecideOp``
     gate_flags   for each kind of fact that gates wait for, the function that marks its item, or
                  removes the mark: ``(runner, base, name, gated=) -> ReadOp[Decision[None]]``
+    decided      for each kind of its things that decisions are about, the function that says what
+                 the end of one does, in the same commit: ``(decision) -> ReadOp[Decision]``
+    decided_then for such a kind, what is done after that commit: ``(context, about) -> Op[None]``
     """
 
     name: str
@@ -90,9 +95,13 @@ class Noun(Struct, frozen=True, kw_only=True):
     health: Part | None = None
     history: str = ""
     history_details: str = ""
+    related: str = ""
     events: bool = False
+    metrics: str = ""
     waits: Mapping[str, str] = {}
     proof: str = ""
     housekeeping: Part | None = None
     gates: Mapping[str, str] = {}
     gate_flags: Mapping[str, str] = {}
+    decided: Mapping[str, str] = {}
+    decided_then: Mapping[str, str] = {}

@@ -19,6 +19,7 @@ from interlock.core.entry import Entry
 from interlock.core.thing_names import message_thing
 from interlock.errors import BadInput
 from interlock.runtime.history import EntriesBackward, open_log, read_entry
+from interlock.runtime.metrics import CountedEntry, Metric, NounMetrics
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.refusals import refused
 from interlock.steps import NextChanges, Op
@@ -30,14 +31,7 @@ SKEW = 60.0
 """Seconds by which the clocks of two writers may differ."""
 
 
-class _Said(Struct, gc=False):
-    """The parts of an entry that counters need."""
-
-    at: float = 0.0
-    events: tuple[Event, ...] = ()
-
-
-_SAID = codec.Decoder(_Said)
+_COUNTED = codec.Decoder(CountedEntry)
 
 
 class Observing:
@@ -108,7 +102,7 @@ def counters(since: float, most: int = MOST) -> Op[Counters]:
     """The current totals, and counts of the events that were recorded since a moment."""
     registered = yield from _registered()
     pending = yield from _pending()
-    counts, partial = yield from _counts(since, most)
+    counts, partial, metrics = yield from _counts(since, most)
     unrecorded = [refused(item) for item in (yield from every(keys.refusal_counts()))]
     for name, word in (("rate_limit_violations", "limited"), ("refusals", "")):
         more = sum(each.since(since, word) for each in unrecorded)
@@ -118,6 +112,7 @@ def counters(since: float, most: int = MOST) -> Op[Counters]:
         registered=registered,
         pending_queries=pending,
         partial=partial,
+        metrics=metrics,
         **counts,
     )
 
@@ -135,26 +130,35 @@ def _pending() -> Op[int]:
     return sum(each is not None for each in live.values())
 
 
-def _counts(since: float, most: int) -> Op[tuple[dict[str, int], bool]]:
-    """The counts of the entries since a moment; and whether there are more entries."""
+def _counts(since: float, most: int) -> Op[tuple[dict[str, int], bool, tuple[Metric, ...]]]:
+    """The counts of the entries since a moment, whether there are more, and what nouns counted."""
     counts: dict[str, int] = {}
-    walk, seen = EntriesBackward(), 0
+    walk, seen, partial = EntriesBackward(), 0, False
+    nouns: list[NounMetrics] = [
+        registry.load(noun.metrics)() for noun in registry.nouns() if noun.metrics
+    ]
     while items := (yield from walk.page()):
         said = [each for item in items if (each := _said(item)) is not None]
         young = [each for each in said if each.at >= since]
-        counted((event.name for each in young for event in each.events), counts)
+        counted((event for each in young for event in each.events), counts)
+        for noun in nouns:
+            for each in young:
+                noun.add(each)
         seen += len(items)
         if said and max(each.at for each in said) < since - SKEW:
             break
-        if seen >= most:
-            return counts, True
-    return counts, False
+        if partial := seen >= most:
+            break
+    found: list[Metric] = []
+    for noun in nouns:
+        found += yield from noun.read()
+    return counts, partial, tuple(found)
 
 
-def _said(item: Item) -> _Said | None:
+def _said(item: Item) -> CountedEntry | None:
     """The parts of an entry; None if it cannot be read, which ``record verify`` reports."""
     try:
-        return _SAID.decode(item.value)
+        return _COUNTED.decode(item.value)
     except codec.UNREADABLE:
         return None
 
@@ -204,6 +208,8 @@ class Counters(Struct, frozen=True, kw_only=True):
                            sender within a minute is recorded; the others are counted by the
                            minute, for four hours
     partial                the record has more entries since that moment than were read
+    metrics                what nouns count under names of their own: those of requests between
+                           swarms, if the home is a swarm
     """
 
     since: float
@@ -218,6 +224,7 @@ class Counters(Struct, frozen=True, kw_only=True):
     rate_limit_violations: int = 0
     refusals: int = 0
     partial: bool = False
+    metrics: tuple[Metric, ...] = ()
 
 
 COUNTED = {
@@ -228,9 +235,10 @@ COUNTED = {
     "query:expired": "timeouts",
     "query:handed": "handed",
     "message:limited": "rate_limit_violations",
+    "request:limited": "rate_limit_violations",
 }
 """Which events a counter counts."""
-REFUSED = ("fenced", "not_owner", "not_holder", "limited", "full")
+REFUSED = ("fenced", "not_owner", "not_holder", "limited", "full", "not_allowed", "unavailable")
 """How the events of refusals end."""
 
 
@@ -253,13 +261,14 @@ def observed(entry: Entry, revision: int) -> Iterator[Observed]:
         )
 
 
-def counted(names: Iterable[str], counts: dict[str, int]) -> None:
-    """Add events, by their names, to the counts."""
-    for name in names:
-        if (counter := COUNTED.get(name)) is not None:
-            counts[counter] = counts.get(counter, 0) + 1
-        if name.partition(":")[2] in REFUSED:
-            counts["refusals"] = counts.get("refusals", 0) + 1
+def counted(events: Iterable[Event], counts: dict[str, int]) -> None:
+    """Add events to the counts; one may stand for several."""
+    for event in events:
+        number = event.details.get("count", 1) if event.details else 1
+        if (counter := COUNTED.get(event.name)) is not None:
+            counts[counter] = counts.get(counter, 0) + number
+        if event.name.partition(":")[2] in REFUSED:
+            counts["refusals"] = counts.get("refusals", 0) + number
 
 
 def recipients(entry: Entry) -> tuple[str, ...]:

@@ -195,6 +195,7 @@ FOLDERS = {
     "dec": keys.DECISIONS,
     "msg": keys.MESSAGES,
     "qry": keys.QUERIES,
+    "req": keys.REQUESTS,
     "ses": keys.SESSIONS,
 }
 """The folder for each kind of id."""

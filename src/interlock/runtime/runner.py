@@ -22,7 +22,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -76,8 +76,14 @@ EAGER_ATTEMPTS = 4
 """Conflicts before a caller steps back: one that does is overtaken by the others."""
 LONGEST_PAUSE = 3
 """The pause doubles this many times, from 1 ms on."""
-MEMORY = 512
+MEMORY = 2048
 """Items that a client remembers for its guesses."""
+REMEMBERED_BYTES = 4096
+"""The largest value that it remembers."""
+
+
+WrittenItem: TypeAlias = tuple[Put, int, int, str, str]
+"""What a client wrote: the put, its revision, that of the key's creation, and the transaction."""
 
 
 class Decided(Struct, Generic[T], frozen=True, gc=False):
@@ -119,7 +125,7 @@ class Runner:
         """The component that writes, as the entries of claims name it."""
         self.signer = signer
         """The key that signs every entry of this writer, if it has one."""
-        self._memory: dict[str, tuple[Put, int, int, Txn] | Item] = {}
+        self._memory: dict[str, Item | WrittenItem] = {}
 
     draft = draft_transaction
 
@@ -202,7 +208,7 @@ class Runner:
         base = yield from self.base()
         return lambda: relying(deciding(), actor.given, base, actor.agent)
 
-    def remember(self, key: str, known: Item | tuple[Put, int, int, Txn]) -> None:
+    def remember(self, key: str, known: Item | WrittenItem) -> None:
         """Keep an item for a later guess; beyond a limit the oldest are dropped."""
         memory = self._memory
         memory.pop(key, None)
@@ -214,10 +220,10 @@ class Runner:
     def _learn(self, txn: Txn, revision: int, seen: Mapping[str, Item | None]) -> None:
         """Remember what this client wrote: its best guess."""
         for put in txn.puts:
-            if put.ttl is None and put.key in seen:
+            if put.ttl is None and put.key in seen and len(put.value) <= REMEMBERED_BYTES:
                 old = seen[put.key]
                 created = revision if old is None else old.created
-                self.remember(put.key, (put, revision, created, txn))
+                self.remember(put.key, (put, revision, created, txn.id, txn.hash))
 
     def recall(self, key: str) -> dict[str, Item | None]:
         """A guess: the item that this client last knew under a key."""
@@ -225,8 +231,8 @@ class Runner:
         if known is None:
             return {}
         if isinstance(known, tuple):
-            put, revision, created, txn = known
-            known = Item(key, put.value, revision, created, txn.id, txn.hash)
+            put, revision, created, txn, hash_ = known
+            known = Item(key, put.value, revision, created, txn, hash_)
         return {key: known}
 
     def _inside(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[Decided[T]]:

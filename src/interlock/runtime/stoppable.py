@@ -6,6 +6,7 @@ A stop does not wake a watch, so a long sleep is cut into slices.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from interlock.core import validate
@@ -33,14 +34,22 @@ class ExtraWatch(Protocol):
 
 
 def stoppable(
-    op: Op[T], stopped: Callable[[], bool], extra: ExtraWatch | None = None
+    op: Op[T],
+    stopped: Callable[[], bool],
+    extra: ExtraWatch | None = None,
+    *,
+    drops: bool = False,
 ) -> Op[T | None]:
-    """Run an operation whose sleep ends soon after ``stopped`` is true; None then."""
+    """Run an operation whose sleep ends soon after ``stopped`` is true; None then.
+
+    An operation that ``drops`` what has arrived by then looks at everything when it begins again.
+    """
+    slices = partial(_sliced, stopped=stopped, extra=extra, drops=drops)
     try:
         step = next(op)
         while True:
             try:
-                answer = yield from _done(step, stopped, extra)
+                answer = yield from _done(step, extra, slices)
             except BaseException as error:  # noqa: BLE001 - the operation decides
                 step = op.throw(error)
             else:
@@ -51,21 +60,25 @@ def stoppable(
         return None
 
 
-def _done(step: Any, stopped: Callable[[], bool], extra: ExtraWatch | None) -> Op[Any]:  # noqa: ANN401
+def _done(step: Any, extra: ExtraWatch | None, slices: Callable[[NextChanges], Op[Any]]) -> Op[Any]:  # noqa: ANN401
     """Perform a step; one that waits is cut into slices."""
     if isinstance(step, NextChanges):
-        return (yield from _sliced(step, stopped, extra))
+        return (yield from slices(step))
     if isinstance(step, OpenWatch) and extra is not None:
         return (yield from extra.opened(step))
     return (yield step)
 
 
-def _sliced(step: NextChanges, stopped: Callable[[], bool], extra: ExtraWatch | None) -> Op[Any]:
+def _sliced(
+    step: NextChanges, stopped: Callable[[], bool], extra: ExtraWatch | None, *, drops: bool
+) -> Op[Any]:
     left = validate.FOREVER if step.timeout is None else step.timeout
     while not stopped():
         answer = yield NextChanges(step.watch, min(left, SLICE))
         if answer and extra is not None:
             answer = yield from extra.heard(answer)
+        if drops and stopped():
+            break
         left -= SLICE
         if answer or left <= 0:
             return answer

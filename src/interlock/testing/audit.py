@@ -10,6 +10,7 @@ must have none either.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
@@ -17,7 +18,9 @@ from msgspec.structs import replace
 from interlock.check_record import BLIND, UNSTAMPED
 from interlock.core import codec, keys
 from interlock.core.entry import Entry, decode
+from interlock.core.filter import RecordFilter
 from interlock.nouns.record.verify import verify
+from interlock.runtime.history import search
 from interlock.steps import drive
 from interlock.store import LIVE, LOG, VOID, Item, Log, Range, Store
 
@@ -32,6 +35,24 @@ def audit(store: Store, heads: int = 1) -> list[str]:
     """
     entries = [(item, decode(item.value)) for item in _log(store) if item.value != VOID]
     return [*_replay(store, entries), *_links(entries, heads)] or list(_verified(store))
+
+
+def request_events(store: Store) -> dict[str, Counter[str]]:
+    """How often each event of a request is in the record of a home, by the id of the request.
+
+    A request that went well has one ``request:sent`` and one ``request:answered`` in the home of
+    its asker, and one ``request:received`` and one ``request:executed`` in that of its receiver.
+    """
+    found: dict[str, Counter[str]] = {}
+    after = 0
+    while lines := drive(search(RecordFilter(), after=after, limit=_PAGE, last=False), store):
+        for line in lines:
+            for event in line.events:
+                noun, _, id_ = (event.thing or line.thing).partition("/")
+                if noun == "request":
+                    found.setdefault(id_, Counter())[event.name] += 1
+        after = lines[-1].revision
+    return found
 
 
 def _verified(store: Store) -> Iterator[str]:

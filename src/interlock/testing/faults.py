@@ -15,18 +15,23 @@ After a crash everything is refused until ``revive``, so that code which still r
 can do no more than a dead process could.  Requests under way at that moment still arrive.
 
 ``drawn`` lists every fault in order; a failing seed can be read there.
+
+``kill_at`` is for real processes: SIGKILL at a commit that its verb names, before or after it.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock.core import entry
 from interlock.errors import OutcomeUnknown
 from interlock.store import (
     Answer,
@@ -44,6 +49,11 @@ from interlock.store import (
     Watch,
 )
 from interlock.stores.derived import BlockingStore
+
+if TYPE_CHECKING:
+    from interlock.client_context import Context
+    from interlock.runtime.attempt import Draft
+    from interlock.runtime.runner import Runner
 
 Fault: TypeAlias = Literal[
     "conflict", "delay", "lost reply", "late arrival", "crash before", "crash after"
@@ -264,3 +274,68 @@ class FaultyWatch:
     def close(self) -> None:
         """As the store's watch does."""
         self._watch.close()
+
+
+# Real processes.
+
+
+def kill_at(
+    context: Context,
+    verb: str,
+    when: Literal["before", "after"],
+    die: Callable[[], object] | None = None,
+) -> None:
+    """Kill this process at its next commit of a verb, at home or on the bus of its client.
+
+        kill_at(fleet.context, "request.receive", "after")
+
+    ``before`` nothing of the commit has happened, ``after`` it is durable and its caller has no
+    answer.  ``die`` is called instead of the kill, for a test that stays alive.
+    """
+    point = _KillPoint(verb, when, die or _kill)
+    point.arm(context.runner)
+    bus = context.bus
+    make = bus._runner  # noqa: SLF001 - the bus is opened later, when it is first needed
+
+    def made(store: Store) -> Runner:
+        runner = make(store)
+        point.arm(runner)
+        return runner
+
+    setattr(bus, "_runner", made)  # noqa: B010 - mypy would not let a method be replaced
+
+
+class _KillPoint:
+    """The commit at which a process dies."""
+
+    def __init__(
+        self, verb: str, when: Literal["before", "after"], die: Callable[[], object]
+    ) -> None:
+        self._verb = verb
+        self._when = when
+        self._die = die
+
+    def arm(self, runner: Runner) -> None:
+        """Stand before and behind each commit of a runner."""
+        draft, advance = runner.draft, runner.chain.advance
+
+        def drafting(*attempt: Any, **terms: Any) -> Draft:  # noqa: ANN401 - as the runner calls it
+            made = draft(*attempt, **terms)
+            self._pass("before", made)
+            return made
+
+        def advancing(made: Draft) -> None:
+            advance(made)
+            self._pass("after", made)
+
+        setattr(runner, "draft", drafting)  # noqa: B010
+        setattr(runner.chain, "advance", advancing)  # noqa: B010
+
+    def _pass(self, when: str, made: Draft) -> None:
+        recorded = when == self._when and not made.txn.quiet
+        if recorded and entry.decode(made.txn.entry).verb == self._verb:
+            self._die()
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -88,7 +88,9 @@ def test_what_was_meant_is_guessed_only_where_it_is_likely(
     assert hint(ada, *words.split()).endswith(f"{meant}\n")
 
 
-@pytest.mark.parametrize("words", ["inbox", "send", "query", "stop", "lock acquire"])
+@pytest.mark.parametrize(
+    "words", ["inbox", "send", "query", "stop", "lock acquire", "request serve"]
+)
 def test_help_has_each_exit_status_once_and_in_order(ada: Shell, words: str) -> None:
     said = ada.run(*words.split(), "--help").out.split("exit status: ")[1]
     told = [int(each.split()[0]) for each in said.split(";")]

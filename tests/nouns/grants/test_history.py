@@ -30,7 +30,8 @@ class Log:
             "thing": "lock/merge",
             "trace": f"t-{agent}",
         }
-        told = tuple(Event(*event.split(" ")) for event in events)
+        said = [(*event.split(" "), "") for event in events]
+        told = tuple(Event(name, agent_, thing) for name, agent_, thing, *_ in said)
         line = RecordLine(agent=agent, verb=verb, outcome=outcome, events=told, **(fields | more))
         self.lines.append(line)
         return line

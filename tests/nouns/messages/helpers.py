@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from interlock.nouns.messages.message import Received, Sent
-from interlock.nouns.messages.query import Answered
+from interlock.nouns.messages.query import QueryAnswered
 from interlock.nouns.messages.receiver import InboxReceiver
 from interlock.steps import Op
 from interlock.testing.testbed import Client
@@ -35,7 +35,7 @@ def waiting(client: Client) -> list[object]:
 
 def answer(outcome: object) -> object:
     """An outcome; an answer without its time, which must be set."""
-    if not isinstance(outcome, Answered):
+    if not isinstance(outcome, QueryAnswered):
         return outcome
     assert outcome.replied_at
     return replace(outcome, replied_at=None)

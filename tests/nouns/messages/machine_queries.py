@@ -262,7 +262,9 @@ class Questions(Letters):
                 self.model.close(question, "deadlock")
         match question.state:
             case "answered":
-                told = queries.Answered(query=question.id, answer=question.answer, by=question.by)
+                told = queries.QueryAnswered(
+                    query=question.id, answer=question.answer, by=question.by
+                )
                 assert replace(got, replied_at=None) == told
             case "cancelled":
                 assert got == queries.TakenBack(query=question.id)

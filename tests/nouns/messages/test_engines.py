@@ -14,7 +14,7 @@ import interlock
 from interlock.core import keys
 from interlock.nouns.messages.decision import DecisionView
 from interlock.nouns.messages.message import Acknowledged, Limited, MessageExists, Sent
-from interlock.nouns.messages.query import Answered, Handed, Late, TimedOut, TooMany
+from interlock.nouns.messages.query import Handed, Late, QueryAnswered, TimedOut, TooMany
 from interlock.store import Range
 from interlock.stores import open_store
 
@@ -45,8 +45,8 @@ def test_alert_query_share_mail_and_stop_reach_the_receiver(url: str) -> None:
         until(lambda: any(data == "last" for _, data, _ in got))
         stop = ada.messages.stop("bob", "enough")
         thread.join(30)
-        assert isinstance(direct, Answered)
-        assert isinstance(able, Answered)
+        assert isinstance(direct, QueryAnswered)
+        assert isinstance(able, QueryAnswered)
         assert (direct.answer, able.answer) == ("you? yes", "anyone? yes")
         assert sorted(str(data) for _, data, _ in got) == sorted(
             map(str, [{"ok": False}, [1], "hello", "you?", "anyone?", "last", "enough"])

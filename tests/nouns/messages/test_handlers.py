@@ -15,7 +15,7 @@ import interlock
 from interlock import aio
 from interlock.core import keys
 from interlock.nouns.grants.lock import LockAcquired
-from interlock.nouns.messages.query import Answered, AskOutcome, QueryDeadlock
+from interlock.nouns.messages.query import AskOutcome, QueryAnswered, QueryDeadlock
 from interlock.runtime import callers
 from interlock.store import Item, Range
 from interlock.testing.testbed import Testbed
@@ -40,7 +40,7 @@ def ends(outcomes: dict[str, AskOutcome], cycle: int) -> None:
     """One wait of the cycle is refused, so all others get their answers."""
     (refused,) = [each for each in outcomes.values() if isinstance(each, QueryDeadlock)]
     assert len(refused.cycle) == cycle
-    assert sum(isinstance(each, Answered) for each in outcomes.values()) == cycle - 1
+    assert sum(isinstance(each, QueryAnswered) for each in outcomes.values()) == cycle - 1
 
 
 @pytest.mark.parametrize("cycle", [("ada", "bob"), ("ada", "bob", "cleo")])

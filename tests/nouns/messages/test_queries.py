@@ -11,12 +11,12 @@ from interlock.nouns.messages import decode
 from interlock.nouns.messages.decision import AlreadyResolved, Resolved, UnknownDecision
 from interlock.nouns.messages.message import Acknowledged, InboxFull, UnknownAgent
 from interlock.nouns.messages.query import (
-    Answered,
     AskOutcome,
     Handed,
     Late,
     NobodyToAsk,
     NotAsked,
+    QueryAnswered,
     QueryCancelled,
     QueryExists,
     Replied,
@@ -53,7 +53,7 @@ def test_the_answer_reaches_the_asker_and_the_question_is_read(
     assert (question.kind, question.data, question.sender) == ("query", "API?", "ada")
     assert question.expires_in == pytest.approx(60)
     assert bob.run(bob.messages.reply("qry_1", {"url": 1})) == Replied(query="qry_1", to="ada")
-    assert answer(asks.run().result()) == Answered(query="qry_1", answer={"url": 1}, by="bob")
+    assert answer(asks.run().result()) == QueryAnswered(query="qry_1", answer={"url": 1}, by="bob")
     assert waiting(bob) == []
     assert bob.run(bob.messages.ack("qry_1")) == Acknowledged(already=("qry_1",))
 
@@ -123,7 +123,7 @@ def test_an_asker_that_comes_back_waits_on_or_has_the_answer(stage: Testbed) -> 
     asks = asking(again)
     assert len(came(bob, bob.messages.receiver())) == 1
     bob.run(bob.messages.reply("qry_1", "yes"))
-    due = Answered(query="qry_1", answer="yes", by="bob")
+    due = QueryAnswered(query="qry_1", answer="yes", by="bob")
     assert answer(asks.run().result()) == due
     third = stage.client("ada")
     assert answer(asking(third).run().result()) == due
@@ -145,7 +145,7 @@ def test_an_answerer_that_restarts_finds_the_question_in_its_inbox(stage: Testbe
     restarted = stage.client("bob")
     (question,) = came(restarted, restarted.messages.receiver())
     restarted.run(restarted.messages.reply(question.id, "yes"))
-    assert isinstance(asks.run().result(), Answered)
+    assert isinstance(asks.run().result(), QueryAnswered)
 
 
 def test_the_id_of_another_agents_question_is_taken(stage: Testbed) -> None:
@@ -175,7 +175,7 @@ def test_a_known_answer_will_do_if_it_is_young_enough(stage: Testbed) -> None:
     bob.run(bob.messages.reply("qry_1", "yes"))
     stage.clock.advance(10)
     known = eve.run(eve.messages.query("bob", "API?", cached=20))
-    assert answer(known) == Answered(query="qry_1", answer="yes", by="bob", age=10.0)
+    assert answer(known) == QueryAnswered(query="qry_1", answer="yes", by="bob", age=10.0)
     assert isinstance(eve.run(eve.messages.query("bob", "API?", cached=5, timeout=1)), TimedOut)
     assert isinstance(eve.run(eve.messages.query("bob", "other", cached=20, timeout=1)), TimedOut)
 
@@ -188,7 +188,7 @@ def test_a_question_to_an_ability_needs_an_agent_that_has_it(stage: Testbed) -> 
     assert bob.run(bob.messages.inbox()).messages[0].data == "API?"
     assert ada.run(ada.messages.reply("qry_1", "me")) == NotAsked(query="qry_1", agent="?review")
     bob.run(bob.messages.reply("qry_1", "ok"))
-    assert answer(asks.run().result()) == Answered(query="qry_1", answer="ok", by="bob")
+    assert answer(asks.run().result()) == QueryAnswered(query="qry_1", answer="ok", by="bob")
 
 
 @pytest.mark.parametrize("ttl", [30.0, None], ids=["session", "shell"])
@@ -203,7 +203,7 @@ def test_who_takes_questions_of_an_ability_is_there_for_them(
     assert asking(ada, "?review", "qry_2").run().result() == NobodyToAsk(to="?review"), "it is gone"
     assert isinstance(bob.run(bob.messages.reply("qry_1", "ok")), NotAsked), "it says so no more"
     bob.run(bob.messages.reply("qry_1", "ok", can=["review"]))
-    assert answer(asks.run().result()) == Answered(query="qry_1", answer="ok", by="bob")
+    assert answer(asks.run().result()) == QueryAnswered(query="qry_1", answer="ok", by="bob")
 
 
 @pytest.mark.parametrize("says", ["report", "recv", "reply"])
@@ -231,7 +231,7 @@ def test_who_had_a_session_and_has_none_is_away_unless_the_question_is_held(stag
     asks = asking(ada, hold=True)
     back = stage.client("bob")
     back.run(back.messages.reply("qry_1", "here"))
-    assert isinstance(asks.run().result(), Answered)
+    assert isinstance(asks.run().result(), QueryAnswered)
     assert asking(ada, "nobody", "qry_2").run().result() == UnknownAgent(unknown=("nobody",))
 
 
@@ -242,7 +242,7 @@ def test_a_shell_that_had_a_session_for_a_moment_is_not_away_once_it_looked(stag
     shell.run(shell.messages.inbox())
     asks = asking(ada)
     shell.run(shell.messages.reply("qry_1", "here"))
-    assert isinstance(asks.run().result(), Answered)
+    assert isinstance(asks.run().result(), QueryAnswered)
     bob = stage.client("bob")
     bob.run(bob.messages.inbox())
     bob.run(bob.agents.leave())
@@ -287,7 +287,7 @@ def test_a_shell_that_waits_for_messages_is_there(stage: Testbed) -> None:
     key = keys.serving("bob", shell.someone.name)
     assert stage.store.read(key)[key] is None
     shell.run(shell.messages.reply("qry_1", "here"))
-    assert isinstance(asks.run().result(), Answered)
+    assert isinstance(asks.run().result(), QueryAnswered)
 
 
 def test_a_person_may_answer_when_no_agent_does(stage: Testbed) -> None:
@@ -304,7 +304,7 @@ def test_a_person_may_answer_when_no_agent_does(stage: Testbed) -> None:
     (told,) = came(ada, ada.messages.receiver())
     assert (told.kind, told.data, told.sender) == ("answer", "v2", "eve")
     assert told.reply_to == "qry_1"
-    assert answer(asking(ada).run().result()) == Answered(query="qry_1", answer="v2", by="eve")
+    assert answer(asking(ada).run().result()) == QueryAnswered(query="qry_1", answer="v2", by="eve")
     again = eve.run(eve.messages.resolve(handed.decision, "v3"))
     assert again == AlreadyResolved(decision=handed.decision, by="eve")
     unknown = UnknownDecision(unknown=("dec_none",), decision="dec_none")
@@ -463,7 +463,7 @@ def test_an_answerer_that_is_killed_between_any_two_steps_answers_or_not(
     again = stage.client("bob")
     for question in came(again, again.messages.receiver()):
         again.run(again.messages.reply(question.id, "yes"))
-    assert answer(asks.run().result()) == Answered(query="qry_1", answer="yes", by="bob")
+    assert answer(asks.run().result()) == QueryAnswered(query="qry_1", answer="yes", by="bob")
 
 
 def test_a_question_is_the_same_however_its_json_is_written(stage: Testbed) -> None:
@@ -472,7 +472,7 @@ def test_a_question_is_the_same_however_its_json_is_written(stage: Testbed) -> N
     bob.run(bob.messages.reply("qry_1", "yes"))
     asks.run()
     known = ada.run(ada.messages.query("bob", {"b": [2], "a": 1}, cached=60))
-    assert isinstance(known, Answered)
+    assert isinstance(known, QueryAnswered)
     assert known.query == "qry_1", "that of the question that was answered"
 
 
@@ -485,7 +485,7 @@ def test_an_id_stands_for_one_question_to_one_agent(stage: Testbed) -> None:
     assert ada.run(ada.messages.query("bob", "else?", id="qry_1")) == other
     assert ada.run(ada.messages.query("cyd", {"a": 1, "b": 2}, id="qry_1")) == other
     again = ada.run(ada.messages.query("bob", {"b": 2, "a": 1}, id="qry_1"))
-    assert answer(again) == Answered(query="qry_1", answer="yes", by="bob")
+    assert answer(again) == QueryAnswered(query="qry_1", answer="yes", by="bob")
 
 
 @pytest.mark.parametrize("killed", [True, False])

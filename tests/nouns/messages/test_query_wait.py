@@ -8,10 +8,10 @@ from tests.nouns.messages.helpers import answer, waiting
 
 from interlock.core import keys
 from interlock.nouns.messages.query import (
-    Answered,
     AskOutcome,
     Handed,
     Late,
+    QueryAnswered,
     QueryDeadlock,
     Replied,
     TimedOut,
@@ -67,7 +67,7 @@ def test_an_asker_that_comes_back_is_listed_again(two: tuple[Testbed, Client, Cl
     assert listed(stage) == [keys.waits("agent:ada", "qry_1")]
     assert isinstance(asks(bob, "ada").result(), QueryDeadlock)
     bob.run(bob.messages.reply("qry_1", "v2"))
-    assert answer(again.run().result()) == Answered(query="qry_1", answer="v2", by="bob")
+    assert answer(again.run().result()) == QueryAnswered(query="qry_1", answer="v2", by="bob")
     assert listed(stage) == []
 
 
@@ -111,7 +111,7 @@ def test_an_asker_at_a_shell_that_overslept_is_not_revived_and_gets_its_answer(
     live = keys.asker_live("qry_1")
     assert stage.store.read(live)[live] is None
     bob.run(bob.messages.reply("qry_1", "v2"))
-    assert isinstance(hand.run().result(), Answered)
+    assert isinstance(hand.run().result(), QueryAnswered)
 
 
 def test_a_short_question_of_a_shell_costs_no_liveness_key_but_its_own() -> None:
@@ -141,7 +141,7 @@ def test_an_asker_looks_less_and_less_often_while_nothing_happens() -> None:
     looks = sum(isinstance(step, NextChanges) for step in hand.steps)
     assert looks == 1 + 1 + 1 + 7, "after 1, 2, 4 s, and then every 8 s"
     bob.run(bob.messages.reply("qry_1", "2024"))
-    assert isinstance(hand.run().result(), Answered), "though an answer arrives at once"
+    assert isinstance(hand.run().result(), QueryAnswered), "though an answer arrives at once"
 
 
 def test_a_shorter_time_ends_the_wait_and_not_the_question(
@@ -154,7 +154,7 @@ def test_a_shorter_time_ends_the_wait_and_not_the_question(
     assert again.run().result() == TimedOut(query="qry_1", to="bob", timeout=5.0)
     assert listed(stage) == []
     assert bob.run(bob.messages.reply("qry_1", "v2")) == Replied(query="qry_1", to="ada")
-    assert isinstance(asks(ada, "bob", id="qry_1").result(), Answered)
+    assert isinstance(asks(ada, "bob", id="qry_1").result(), QueryAnswered)
 
 
 def test_a_longer_time_is_that_of_the_question(two: tuple[Testbed, Client, Client]) -> None:
@@ -166,7 +166,7 @@ def test_a_longer_time_is_that_of_the_question(two: tuple[Testbed, Client, Clien
     stage.clock.advance(54)
     assert not longer.run().done
     bob.run(bob.messages.reply("qry_1", "v2"))
-    assert isinstance(longer.run().result(), Answered)
+    assert isinstance(longer.run().result(), QueryAnswered)
 
 
 def test_the_end_of_the_question_ends_a_wait_that_would_have_had_more_time(

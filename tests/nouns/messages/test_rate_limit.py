@@ -7,7 +7,7 @@ import pytest
 from interlock.core.rate import Rate, slot_is_free
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.message import Limited, Sent
-from interlock.nouns.messages.query import Answered
+from interlock.nouns.messages.query import QueryAnswered
 from interlock.settings import Settings
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -100,4 +100,4 @@ def test_to_ask_again_with_the_same_id_takes_no_turn() -> None:
     for _ in range(2):
         assert isinstance(other.run(there.alert("built")), Sent)
     bob.run(MessageCalls(bob.context).reply("qry_1", "because"))
-    assert isinstance(again.run().result(), Answered)
+    assert isinstance(again.run().result(), QueryAnswered)

@@ -23,7 +23,7 @@ from interlock.errors import BadInput, StoreAway
 from interlock.nouns.messages import retention
 from interlock.nouns.messages.inbox_reader import InboxEntry
 from interlock.nouns.messages.message import Acknowledged, Received, Sent
-from interlock.nouns.messages.query import Answered, Late, Replied
+from interlock.nouns.messages.query import Late, QueryAnswered, Replied
 from interlock.nouns.messages.receive_loop import ReceiveLoop
 from interlock.nouns.messages.receiver import DeliveryQueue
 from interlock.store import Range
@@ -266,7 +266,7 @@ def test_questions_are_answered_in_the_loop(ada: interlock.Fleet, bob: interlock
     answer = ada.messages.query("bob", 6, timeout=30)
     ada.messages.stop("bob")
     thread.join(30)
-    assert isinstance(answer, Answered)
+    assert isinstance(answer, QueryAnswered)
     assert answer.answer == 7
     assert isinstance(replies[0], Replied)
     assert isinstance(replies[1], Late)
@@ -357,7 +357,7 @@ def test_async_questions_are_answered_and_another_task_may_close(place: str) -> 
 
             task = asyncio.create_task(serve())
             answer = await ada.messages.query("bob", "ok?", timeout=30)
-            assert isinstance(answer, Answered)
+            assert isinstance(answer, QueryAnswered)
             await messages.close()
             await asyncio.wait_for(task, 30)
 

@@ -13,7 +13,7 @@ from interlock.errors import StoreBusy
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.inbox_reader import InboxEntry
 from interlock.nouns.messages.message import Acknowledged, Received
-from interlock.nouns.messages.query import Answered
+from interlock.nouns.messages.query import QueryAnswered
 from interlock.nouns.messages.receiver import DeliveryQueue
 from interlock.steps import NextChanges, Read
 from interlock.store import Change, Put, Range, Txn
@@ -479,7 +479,7 @@ def test_questions_to_an_ability_end_for_all_with_the_first_answer(stage: Testbe
     assert [each.id for each in came(eve, eves)] == [question.id]
     bob.run(bob.messages.reply(question.id, "yes"))
     answer = asks.run().result()
-    assert isinstance(answer, Answered)
+    assert isinstance(answer, QueryAnswered)
     assert (answer.answer, answer.by) == ("yes", "bob")
     stage.clock.advance(61)
     assert came(eve, eves) == []

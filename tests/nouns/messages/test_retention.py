@@ -14,7 +14,7 @@ from interlock.core import keys
 from interlock.nouns.messages import decode, retention, retention_rules
 from interlock.nouns.messages.inbox_rules import TopicTrim
 from interlock.nouns.messages.message import Inbox, MessageExists, Sent
-from interlock.nouns.messages.query import Answered, Late, Replied, TimedOut, UnknownQuery
+from interlock.nouns.messages.query import Late, QueryAnswered, Replied, TimedOut, UnknownQuery
 from interlock.nouns.messages.retention_rules import RetentionItem
 from interlock.runtime.housekeeping import Maintained
 from interlock.runtime.identity import Actor
@@ -219,11 +219,11 @@ def test_an_answer_as_large_as_its_question_may_be_is_kept_beside_it_and_goes_wi
     asks = ada.start(ada.messages.query("bob", large, id="qry_1", timeout=60))
     bob.run(bob.messages.reply("qry_1", large.upper()))
     got = asks.run().result()
-    assert isinstance(got, Answered)
+    assert isinstance(got, QueryAnswered)
     assert got.answer == large.upper()
     again = ada.run(ada.messages.query("bob", large, id="qry_1"))
     cached = ada.run(ada.messages.query("bob", large, cached=60))
-    assert [each.answer for each in (again, cached) if isinstance(each, Answered)] == [
+    assert [each.answer for each in (again, cached) if isinstance(each, QueryAnswered)] == [
         got.answer
     ] * 2
     assert isinstance(bob.run(bob.messages.reply("qry_1", large.upper())), Replied)
@@ -341,7 +341,7 @@ def test_a_query_that_is_over_goes_with_the_note_of_its_answer(stage: Testbed) -
     ada, bob = pair(stage)
     asked = ada.start(ada.messages.query("bob", "where?", id="qry_1"))
     bob.run(bob.messages.reply("qry_1", "here"))
-    assert isinstance(asked.run().result(), Answered)
+    assert isinstance(asked.run().result(), QueryAnswered)
     assert folder(stage, keys.ANSWERS)
     stage.clock.advance(DAY + 1)
     maintained(ada)

@@ -31,7 +31,7 @@ from interlock.nouns.messages.message import (
     UnknownMessages,
     Unsubscribed,
 )
-from interlock.nouns.messages.query import Answered, TimedOut
+from interlock.nouns.messages.query import QueryAnswered, TimedOut
 from interlock.runtime.attempt import DecideOp
 from interlock.store import VOID, Log
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -465,7 +465,7 @@ def test_a_query_can_be_answered_while_its_asker_is_limited(
     asks = ada.start(ada.messages.query("bob", "?", timeout=60))
     (question,) = came(bob, bob.messages.receiver())
     bob.run(bob.messages.reply(question.id, "!"))
-    assert isinstance(asks.run().result(), Answered)
+    assert isinstance(asks.run().result(), QueryAnswered)
     assert isinstance(ada.run(ada.messages.query("bob", "?")), Limited)
 
 

@@ -17,6 +17,7 @@ from interlock.nouns.requests.outcomes import RequestSent
 from interlock.nouns.requests.send_service import RequestDraft
 from interlock.nouns.swarms.bus import Bus
 from interlock.nouns.swarms.head import ListedKey
+from interlock.nouns.swarms.limits import PeerLimits
 from interlock.nouns.swarms.swarm import OwnSwarm, Peer, PeerKey
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.nouns.tasks.task import Claimed
@@ -230,8 +231,10 @@ class Pair:
         )
         return Peer(swarm=name, keys=(key,))
 
-    def trust(self, name: str, other: str) -> None:
-        put_item(self, self.homes[name], keys.peer(other), self.peer(other))
+    def trust(self, name: str, other: str, **limits: Any) -> None:
+        """A swarm allows another one, with these limits."""
+        peer = replace(self.peer(other), limits=PeerLimits(**limits))
+        put_item(self, self.homes[name], keys.peer(other), peer)
 
 
 def put_item(pair: Pair, store: Store, key: str, value: object) -> None:

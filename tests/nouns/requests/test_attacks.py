@@ -12,14 +12,28 @@ from msgspec.structs import replace
 from tests.nouns.requests.pair import BUS_ID, Pair, Swarm, new_key, put_item
 
 from interlock.core import codec, keys, signing
-from interlock.core.rate import Rate
 from interlock.core.signing import KeySigner
+from interlock.nouns.messages import decode
+from interlock.nouns.messages.message import ALL
 from interlock.nouns.requests import outcomes as out
-from interlock.nouns.requests.exchange import QUARANTINE_LIMIT, UNSIGNED_LIMIT
+from interlock.nouns.requests.exchange import QUARANTINE_LIMIT, UNSIGNED_LIMIT, decode_request
 from interlock.nouns.requests.views import list_quarantine
 from interlock.nouns.swarms.envelope import sign_head
-from interlock.nouns.swarms.head import RequestHead, ResultHead, request_head, result_head
-from interlock.store import Range
+from interlock.nouns.swarms.head import (
+    AckHead,
+    RequestHead,
+    ResultHead,
+    digest,
+    encode,
+    request_head,
+    result_head,
+)
+from interlock.nouns.swarms.limits import PeerLimits
+from interlock.nouns.swarms.registry_rules import revoke
+from interlock.nouns.swarms.reputation import Reputation
+from interlock.nouns.swarms.swarm import Floor
+from interlock.runtime.housekeeping import HousekeepingPass
+from interlock.store import Put, Range, Txn
 from interlock.testing.audit import audit
 
 BODY = b"[1,2]"
@@ -230,6 +244,66 @@ def other_type(attack: Attack) -> None:
     attack.put(attack.envelope(head), message=head.message_id)
 
 
+def duplicate_field(attack: Attack) -> None:
+    """A head that says one thing to one parser and another to the next, with a valid signature."""
+    payload = encode(attack.head()).replace(b'"priority":5', b'"priority":1,"priority":5')
+    attack.put(signed_bytes(attack, payload))
+
+
+def other_text(attack: Attack) -> None:
+    attack.put(signed_bytes(attack, encode(attack.head()).replace(b",", b", ", 1)))
+
+
+def expires_after_deadline(attack: Attack) -> None:
+    head = attack.head()
+    attack.put(signed_bytes(attack, encode(replace(head, expires=head.deadline + 1))))
+
+
+def no_way_to_answer(attack: Attack) -> None:
+    """The result of a request goes to ``reply_to``: a worker would fail when it signs that."""
+    payload = encode(attack.head()).replace(b'"reply_to":"ada"', b'"reply_to":"a\\nda"')
+    attack.put(signed_bytes(attack, payload))
+
+
+def an_invisible_correlation(attack: Attack) -> None:
+    payload = encode(attack.head(correlation_id="none")).replace(b'"none"', b'"no\\u001bne"')
+    attack.put(signed_bytes(attack, payload))
+
+
+def deadline_too_far(attack: Attack) -> None:
+    later = 8 * 86_400_000
+    attack.post(attack.head(deadline=round(attack.pair.clock.wall() * 1000) + later))
+
+
+def hash_alone(attack: Attack) -> None:
+    """Who signs a hash alone leaves sender, receiver and time to anyone."""
+    head = attack.head()
+    signer = attack.pair.keys["north"]
+    envelope = msgspec.json.decode(attack.envelope(head))
+    envelope["signatures"][0]["sig"] = signing.to_base64(signer.sign(head.source_hash.encode()))
+    attack.put(codec.encode(envelope))
+
+
+def other_bits(attack: Attack) -> None:
+    """The last character of base64 has bits that stand for nothing."""
+    envelope = msgspec.json.decode(attack.envelope(attack.head()))
+    text = envelope["signatures"][0]["sig"]
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    other = letters[letters.index(text[-3]) + 1]
+    envelope["signatures"][0]["sig"] = f"{text[:-3]}{other}=="
+    attack.put(codec.encode(envelope))
+
+
+def a_hundred_megabytes(attack: Attack) -> None:
+    put_raw(attack, keys.bus_request("south", attack.id("msg")), bytes(100_000_000))
+
+
+def a_body_of_a_hundred_megabytes(attack: Attack) -> None:
+    head = attack.head()
+    attack.post(head)
+    put_raw(attack, keys.bus_request_body("south", head.message_id), bytes(100_000_000))
+
+
 def misplaced(attack: Attack) -> None:
     attack.put(attack.envelope(attack.head()), message="msg_another")
 
@@ -253,6 +327,25 @@ def revoked_key(attack: Attack) -> None:
         replace(attack.pair.peer("north"), revoked=(name,)),
     )
     attack.post(attack.head(timestamp=1))  # also dated back
+
+
+def a_swarm_that_signed_two_results(attack: Attack) -> None:
+    """Too often: of the last requests to it, every tenth and more had two different results."""
+    record = Reputation(outcomes="c....." * 10)
+    put_item(attack.pair, attack.pair.homes["south"], keys.reputation("north"), record)
+    attack.post(attack.head())
+
+
+def a_key_that_was_revoked(attack: Attack) -> None:
+    """As an operator leaves it: the key is off the list, and is remembered as revoked."""
+    ended = revoke(
+        attack.pair.peer("north"),
+        Floor(swarm="north"),
+        attack.pair.keys["north"].fingerprint,
+        None,
+    )
+    put_item(attack.pair, attack.pair.homes["south"], keys.peer("north"), ended)
+    attack.post(attack.head())
 
 
 ATTACKS: list[tuple[Callable[[Attack], None], str]] = [
@@ -279,10 +372,40 @@ ATTACKS: list[tuple[Callable[[Attack], None], str]] = [
     (large_envelope, "too_large"),
     (large_body, "too_large"),
     (other_type, "wrong_type"),
+    (duplicate_field, "malformed"),
+    (other_text, "malformed"),
+    (expires_after_deadline, "malformed"),
+    (no_way_to_answer, "malformed"),
+    (an_invisible_correlation, "malformed"),
+    (deadline_too_far, "deadline_too_far"),
+    (hash_alone, "signature_verification_failed"),
+    (other_bits, "malformed"),
+    (a_hundred_megabytes, "too_large"),
+    (a_body_of_a_hundred_megabytes, "body_mismatch"),
     (misplaced, "wrong_request"),
     (not_on_the_list, "unknown_key"),
     (revoked_key, "revoked_key"),
+    (a_key_that_was_revoked, "revoked_key"),
+    (a_swarm_that_signed_two_results, "blocked"),
 ]
+
+
+def signed_bytes(attack: Attack, payload: bytes) -> bytes:
+    """An envelope around any bytes, with a valid signature of north."""
+    signer, kind = attack.pair.keys["north"], RequestHead.payload_type
+    signature = signing.to_base64(signer.sign(signing.signed_bytes(kind, payload)))
+    return codec.encode(
+        {
+            "payloadType": kind,
+            "payload": signing.to_base64(payload),
+            "signatures": [{"keyid": signer.fingerprint, "sig": signature}],
+        }
+    )
+
+
+def put_raw(attack: Attack, key: str, value: bytes) -> None:
+    """Write what no client of Interlock would."""
+    attack.pair.bus.commit(Txn(id=attack.id("txn"), puts=(Put(key, value),), quiet=True))
 
 
 @pytest.mark.parametrize(("act", "reason"), ATTACKS, ids=lambda each: getattr(each, "__name__", ""))
@@ -304,6 +427,64 @@ def test_a_replay_is_taken_in_once(attack: Attack) -> None:
         attack.post(head)
         assert attack.reasons() == []
         assert attack.tasks() == 1
+
+
+def test_the_signature_of_an_accepted_message_covers_no_other_payload(attack: Attack) -> None:
+    head = attack.head()
+    attack.post(head)
+    attack.reasons()
+    good = msgspec.json.decode(attack.envelope(head))
+    other = msgspec.json.decode(attack.envelope(attack.head(b"[9]")))
+    other["signatures"] = good["signatures"]
+    attack.put(codec.encode(other), b"[9]")
+    assert (attack.reasons(), attack.tasks()) == (["signature_verification_failed"], 1)
+
+
+def test_a_replay_is_known_until_its_deadline_also_after_a_flood_and_after_housekeeping(
+    attack: Attack,
+) -> None:
+    peer = replace(attack.pair.peer("north"), limits=PeerLimits(rate=0))
+    put_item(attack.pair, attack.pair.homes["south"], keys.peer("north"), peer)
+    head = attack.head()
+    attack.post(head)
+    for _ in range(60):
+        attack.post(attack.head())
+    attack.reasons()
+    finish_all(attack)
+    attack.pair.clock.advance(86400 - 60)
+    maintain(attack)
+    attack.post(head)
+    assert attack.reasons() == []
+    assert attack.tasks() == 0
+    attack.pair.clock.advance(60 + 31)  # now its expiry protects from it
+    maintain(attack)
+    attack.post(head)
+    assert (attack.reasons(), attack.tasks()) == (["expired"], 0)
+
+
+def test_a_request_is_known_by_its_id_although_its_task_is_deleted(attack: Attack) -> None:
+    head = attack.head()
+    attack.post(head)
+    attack.reasons()
+    finish_all(attack)
+    task = attack.south.run(attack.south.requests.answers.received("north", head.request_id))
+    assert task is not None
+    delete(attack, keys.status(task.task))
+    attack.post(replace(head, message_id=attack.id("msg")))
+    assert (attack.reasons(), attack.tasks()) == (["replaced"], 0)
+
+
+def finish_all(attack: Attack) -> None:
+    while (claimed := attack.south.claim()) is not None:
+        attack.south.answer(claimed)
+
+
+def maintain(attack: Attack) -> None:
+    attack.south.run(HousekeepingPass(attack.south.runner).run(attack.south.actor))
+
+
+def delete(attack: Attack, key: str) -> None:
+    attack.pair.homes["south"].commit(Txn(id=attack.id("txn"), deletes=(key,), quiet=True))
 
 
 def test_a_message_that_is_signed_again_is_the_same_message(attack: Attack) -> None:
@@ -360,6 +541,22 @@ def test_another_swarm_cannot_take_the_id_of_a_request() -> None:
     assert (attack.reasons(), attack.tasks()) == ([], 2)
 
 
+def test_another_swarm_cannot_replace_a_message_to_all_agents() -> None:
+    attack = Attack()
+    attack.pair.add("east")
+    attack.pair.trust("south", "east")
+    head = attack.head(to_agent="*")
+    attack.post(head)
+    attack.reasons()
+    east = attack.pair.keys["east"]
+    own = replace(head, from_swarm="east", key=east.fingerprint, request_id=attack.id("req"))
+    attack.post(own, east)
+    attack.reasons()
+    page = Range(keys.topic(ALL))
+    found = attack.pair.homes["south"].read(page).ranges[page]
+    assert sorted(decode.message(item).sender for item in found) == ["ada@east", "ada@north"]
+
+
 # Trust that changes between verifying and committing.
 
 
@@ -369,7 +566,7 @@ def test_a_key_that_is_revoked_between_verifying_and_committing_takes_nothing_in
     attack.post(attack.head())
     south = attack.pair.swarm("south", "carl")
     name = attack.pair.keys["north"].fingerprint
-    verify = south.requests.intake._open
+    verify = south.requests.incoming.open
 
     def verify_and_revoke(*args: Any) -> Any:
         found = verify(*args)
@@ -382,7 +579,7 @@ def test_a_key_that_is_revoked_between_verifying_and_committing_takes_nothing_in
             )
         return found
 
-    monkeypatch.setattr(south.requests.intake, "_open", verify_and_revoke)
+    monkeypatch.setattr(south.requests.incoming, "open", verify_and_revoke)
     south.take_in()
     assert (attack.reasons(), attack.tasks()) == (["revoked_key"], 0)
 
@@ -391,7 +588,7 @@ def test_a_key_that_is_revoked_between_verifying_and_committing_takes_nothing_in
 
 
 def test_the_receiver_enforces_the_rate_by_the_signed_times(attack: Attack) -> None:
-    attack.south.requests.home.rate = Rate(3, 3600.0)
+    attack.pair.trust("south", "north", rate=3)
     for _ in range(5):
         attack.post(attack.head())
     assert (attack.reasons(), attack.tasks()) == (["limited"] * 2, 3)
@@ -500,6 +697,10 @@ def test_a_second_result_with_other_bytes_is_a_conflict_and_the_first_stays(
     assert found.result == 3
     facts = attack.north.run(_standing(attack.north))
     assert facts == ".c"
+    post_result(attack, head, body=b"4")  # a replay, or one more lie about the same request
+    post_result(attack, head, body=b"5")
+    attack.north.take_in()
+    assert attack.north.run(_standing(attack.north)) == ".c"
 
 
 def _standing(swarm: Swarm) -> Any:
@@ -511,13 +712,118 @@ def _standing(swarm: Swarm) -> Any:
     return "" if found is None else found.outcomes
 
 
+def test_a_result_whose_body_is_another_does_not_count(attack: Attack) -> None:
+    request, head = sent(attack)
+    post_result(attack, head)
+    put_item(attack.pair, attack.pair.bus, keys.bus_result_body("north", request), Raw(b"4"))
+    assert refused(attack) == ["body_mismatch"]
+    assert isinstance(attack.north.result(request), out.RequestOpen)
+
+
+def revoking(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """North revokes the key of south right after it has verified something with it."""
+    incoming = attack.north.requests.incoming
+    verify = incoming.open
+
+    def verify_and_revoke(*args: Any) -> Any:
+        found = verify(*args)
+        if found[0]:
+            name = attack.pair.keys["south"].fingerprint
+            put_item(
+                attack.pair,
+                attack.pair.homes["north"],
+                keys.peer("south"),
+                replace(attack.pair.peer("south"), revoked=(name,)),
+            )
+        return found
+
+    monkeypatch.setattr(incoming, "open", verify_and_revoke)
+
+
+def test_a_result_under_a_key_that_is_revoked_before_the_commit_does_not_count(
+    attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, head = sent(attack)
+    post_result(attack, head)
+    revoking(attack, monkeypatch)
+    assert refused(attack) == ["revoked_key"]
+    assert isinstance(attack.north.result(request), out.RequestOpen)
+
+
+# Receipts.
+
+
+def post_receipt(attack: Attack, head: RequestHead, signer: str = "south", **changes: Any) -> None:
+    key, now = attack.pair.keys[signer], round(attack.pair.clock.wall() * 1000)
+    receipt = AckHead(
+        message_id=attack.id("msg"),
+        request_id=head.request_id,
+        from_swarm=signer,
+        from_agent="bob",
+        to_swarm="north",
+        to_agent="ada",
+        correlation_id=head.correlation_id,
+        in_reply_to=digest(head),
+        timestamp=now,
+        expires=now + 60_000,
+        deadline=now + 60_000,
+        key=key.fingerprint,
+        bus=BUS_ID,
+    )
+    receipt = replace(receipt, **changes)
+    place = keys.bus_receipt("north", receipt.request_id)
+    put_item(attack.pair, attack.pair.bus, place, Raw(sign_head(receipt, key)))
+
+
+def is_taken(attack: Attack, request: str) -> bool:
+    item = attack.pair.homes["north"].read(keys.request(request))[keys.request(request)]
+    found = decode_request(item)
+    return found is not None and found.taken is not None
+
+
+def test_a_receipt_of_the_swarm_that_was_asked_ends_the_attempts(attack: Attack) -> None:
+    request, head = sent(attack)
+    post_receipt(attack, head)
+    assert (refused(attack), is_taken(attack, request)) == ([], True)
+
+
+def test_a_receipt_for_another_head_or_of_another_swarm_does_not_count() -> None:
+    attack = Attack()
+    attack.pair.add("east")
+    attack.pair.trust("north", "east")
+    request, head = sent(attack)
+    post_receipt(attack, head, in_reply_to="0" * 64)
+    attack.north.take_in()
+    post_receipt(attack, head, signer="east")
+    attack.north.take_in()
+    post_receipt(attack, replace(head, request_id=attack.id("req")))
+    attack.north.take_in()
+    post_receipt(attack, head, bus="bus_2")
+    assert sorted(refused(attack)) == [
+        "wrong_bus",
+        "wrong_request",
+        "wrong_request",
+        "wrong_request",
+    ]
+    assert not is_taken(attack, request)
+
+
+def test_a_receipt_under_a_key_that_is_revoked_before_the_commit_does_not_count(
+    attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, head = sent(attack)
+    post_receipt(attack, head)
+    revoking(attack, monkeypatch)
+    assert (refused(attack), is_taken(attack, request)) == (["revoked_key"], False)
+
+
 # Quarantine.
 
 
 def test_an_operator_releases_a_limited_request(attack: Attack) -> None:
     from interlock.nouns.requests.quarantine_service import drop, release
 
-    attack.south.requests.home.rate = Rate(1, 3600.0)
+    attack.pair.trust("south", "north", rate=1)
     attack.post(attack.head())
     attack.post(attack.head())
     assert attack.reasons() == ["limited"]

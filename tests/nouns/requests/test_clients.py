@@ -6,17 +6,21 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faces.shell import until
 
 import interlock
-from interlock import aio
+from interlock import aio, guard
 from interlock.core import keys, signing
 from interlock.core.decision import Decision, Write
+from interlock.errors import StoreAway
+from interlock.nouns.requests.incoming import Incoming
 from interlock.nouns.requests.serving import RequestReply, ServedRequest
 from interlock.nouns.swarms import key_files
 from interlock.nouns.swarms.head import ListedKey
@@ -24,7 +28,8 @@ from interlock.nouns.swarms.swarm import OwnSwarm, Peer, PeerKey
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.steps import drive
-from interlock.testing.servers.redis import RedisServer
+from interlock.store import Ref, Snapshot
+from interlock.stores.memory import MemoryStore
 
 NAMES = ("north", "south")
 
@@ -132,10 +137,68 @@ def test_a_blocking_client_asks_and_another_serves(
         assert len(fleet.requests.list(received=True, swarm="north")) == 2
 
 
+def test_an_error_of_the_intake_is_logged_and_the_worker_goes_on(
+    homes: dict[str, str],
+    served: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    look, errors = Incoming.look, [KeyError("what no one foresaw")]
+
+    def fails_once(self: Incoming, own: OwnSwarm) -> Any:
+        if errors:
+            raise errors.pop()
+        return look(self, own)
+
+    monkeypatch.setattr(Incoming, "look", fails_once)
+    served(lambda request: sum(request.payload))
+    with interlock.connect(homes["north"], agent="ada") as fleet:
+        found = fleet.requests.send("south", "can:sum", [1, 2], wait=20)
+    assert isinstance(found, interlock.RequestAnswered)
+    assert "what no one foresaw" in caplog.text
+
+
+def test_a_reply_that_cannot_be_sent_is_an_error_and_the_worker_goes_on(
+    homes: dict[str, str], served: Callable[..., None]
+) -> None:
+    served(lambda request: RequestReply(result=1, confidence=request.payload))
+    with interlock.connect(homes["north"], agent="ada") as fleet:
+        failed = fleet.requests.send("south", "can:sum", 7, wait=20)
+        assert isinstance(failed, interlock.RequestFailed)
+        assert "confidence" in failed.error
+        assert isinstance(
+            fleet.requests.send("south", "can:sum", 0.5, wait=20), interlock.RequestAnswered
+        )
+
+
+def test_a_served_task_waits_for_evidence_that_is_checked_again(
+    homes: dict[str, str], served: Callable[..., None]
+) -> None:
+    attempts: list[int] = []
+    with interlock.connect(homes["south"], agent="boss") as boss:
+        retried = guard.retry("50ms", 1000)
+        calm = guard.named("calm", guard.lock_free("deploy"), on_failure=retried)
+        boss.guards.define(calm)
+        held = boss.locks.acquire("deploy")
+        assert isinstance(held, interlock.Acquired)
+        boss.tasks.publish("local", [1, 2], requires=["can:sum"], evidence="calm")
+
+        def handler(request: ServedRequest) -> object:
+            attempts.append(request.attempt)
+            return sum(request.payload)
+
+        served(handler)
+        refused = until(lambda: boss.record.log(verb="task.complete", thing="task/local"))
+        assert [entry.outcome for entry in refused][:1] == ["blocked"]
+        boss.locks.release("deploy", token=held.token)
+        until(lambda: getattr(boss.tasks.show("local"), "state", "") == "complete")
+    assert attempts == [1]
+
+
 def test_an_async_client_asks_many_at_once_and_another_serves_them_at_once(
     homes: dict[str, str],
 ) -> None:
-    many = 12
+    many = 50
     open_: list[str] = []
     most = 0
 
@@ -171,6 +234,65 @@ def test_an_async_client_asks_many_at_once_and_another_serves_them_at_once(
     found = asyncio.run(scenario())
     assert [each.result for each in found] == [number + 1 for number in range(many)]
     assert most == many
+
+
+def test_agents_of_one_process_share_a_bus_and_ask_in_their_own_names(
+    homes: dict[str, str],
+) -> None:
+    async def handler(request: ServedRequest) -> object:
+        return f"{request.from_agent}@{request.from_swarm}"
+
+    async def scenario() -> list[Any]:
+        async with AsyncExitStack() as stack:
+            first = await stack.enter_async_context(await aio.connect(homes["north"], agent="a0"))
+            agents = [first]
+            for number in range(1, 4):
+                fleet = await aio.connect(agent=f"a{number}", store=first.store)
+                fleet.context.share_requests(first.context)
+                agents.append(await stack.enter_async_context(fleet))
+            south = await stack.enter_async_context(await aio.connect(homes["south"], agent="bob"))
+            serving = asyncio.create_task(
+                south.requests.serve(handler, can=["name"], concurrency=4, stop_on_signals=False)
+            )
+            asked = [fleet.requests.send("south", "can:name", wait=30) for fleet in agents]
+            found = await asyncio.gather(*asked)
+            serving.cancel()
+            await asyncio.wait((serving,))
+            return found
+
+    found = asyncio.run(scenario())
+    assert [each.result for each in found] == [f"a{number}@north" for number in range(4)]
+
+
+def test_a_result_that_another_process_takes_in_meanwhile_ends_the_wait(
+    homes: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is gone from the bus when the asker has looked at home and not yet at the bus."""
+    with (
+        interlock.connect(homes["north"], agent="ada") as ada,
+        interlock.connect(homes["north"], agent="eve") as eve,
+        interlock.connect(homes["south"], agent="bob") as bob,
+    ):
+        sent = ada.requests.send("south", "bob", {"x": 1})
+        assert isinstance(sent, interlock.RequestSent)
+        bob.requests.tend()
+        claimed = bob.tasks.next(can=["@bob"])
+        assert isinstance(claimed, interlock.Claimed)
+        bob.tasks.complete(claimed.task, token=claimed.token, result="done")
+        bob.requests.tend()
+        sender = ada.context.requests.sender
+        look = sender._look
+
+        def overtaken(request: str) -> Any:
+            monkeypatch.setattr(sender, "_look", look)
+            found = yield from look(request)
+            eve.requests.tend()
+            return found
+
+        monkeypatch.setattr(sender, "_look", overtaken)
+        began = time.monotonic()
+        assert isinstance(ada.requests.result(sent.request, wait=60), interlock.RequestAnswered)
+        assert time.monotonic() - began < 3
 
 
 @pytest.mark.parametrize("guards", [False, True])
@@ -230,32 +352,23 @@ def test_a_program_serves_requests_in_the_shell(homes: dict[str, str]) -> None:
         assert server.wait(20) == 0
 
 
-def test_homes_and_bus_on_redis(
-    redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(key_files.FOLDER, f"{tmp_path}/keys")
-    places = {name: redis_server.url(f"requests-{name}") for name in (*NAMES, "bus")}
-    bus = places.pop("bus")
-    set_up(places, bus)
+class Flaky(MemoryStore):
+    """A home that does not answer a number of times."""
 
-    async def scenario() -> list[Any]:
-        async def handler(request: ServedRequest) -> object:
-            return request.payload
+    failures = 0
 
-        async with (
-            await aio.connect(places["north"], agent="ada") as north,
-            await aio.connect(places["south"], agent="bob") as south,
-        ):
-            serving = asyncio.create_task(
-                south.requests.serve(handler, can=["echo"], concurrency=8, stop_on_signals=False)
-            )
-            found = await asyncio.gather(
-                *[north.requests.send("south", "can:echo", n, wait=30) for n in range(20)]
-            )
-            serving.cancel()
-            await asyncio.wait((serving,))
-            verified = await north.record.verify()
-            assert verified
-            return found
+    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+        if self.failures:
+            self.failures -= 1
+            raise StoreAway("the store does not answer; wait")
+        return super().read(*refs, times=times, fresh=fresh)
 
-    assert [each.result for each in asyncio.run(scenario())] == list(range(20))
+
+def test_a_wait_for_a_result_goes_on_through_an_outage_of_the_home() -> None:
+    store = Flaky()
+    with interlock.connect(store=store, agent="ada") as fleet:
+        store.failures = 1
+        with pytest.raises(StoreAway):
+            fleet.requests.result("nightly")
+        store.failures = 1
+        assert isinstance(fleet.requests.result("nightly", wait=30), interlock.UnknownRequest)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.nouns.requests.pair import Pair
 
 from interlock.core import keys
 from interlock.nouns.requests import outcomes as out
+from interlock.nouns.swarms import head
 from interlock.nouns.swarms.publish_service import own_depth
 from interlock.runtime.housekeeping import HousekeepingPass
 from interlock.store import Range
@@ -66,3 +68,24 @@ def test_a_request_that_is_deleted_after_its_deadline_is_not_counted_for_ever() 
     found = pair.homes["south"].read(received, unanswered).ranges
     assert (found[received], found[unanswered]) == ((), ())
     assert south.run(own_depth()) == 0
+
+
+def test_a_result_that_cannot_be_sent_is_answered_as_an_error_and_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(head, "BODY_LIMIT", 1000)
+    pair = Pair()
+    north, south = pair.swarm("north"), pair.swarm("south", "bob")
+    for name in ("large", "small"):
+        north.sent(name=name)
+    south.take_in()
+    for result in ("x" * 1000, "3"):
+        claimed = south.claim()
+        assert claimed is not None
+        south.run(south.tasks.complete(claimed.task, token=claimed.token, result=result))
+    south.tend()
+    north.take_in()
+    large, small = (north.result(name) for name in ("large", "small"))
+    assert isinstance(large, out.RequestFailed)
+    assert "cannot be sent" in large.error
+    assert isinstance(small, out.RequestAnswered)

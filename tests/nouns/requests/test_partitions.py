@@ -10,16 +10,15 @@ from msgspec import Raw
 from tests.nouns.requests.pair import Pair, Swarm, put_item
 
 from interlock.core import keys
-from interlock.core.rate import Rate
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.requests import outcomes as out
-from interlock.nouns.requests.exchange import decode_request
+from interlock.nouns.requests.exchange import UNSIGNED_LIMIT, decode_request
 from interlock.nouns.requests.request import OutgoingRequest
 from interlock.nouns.requests.views import list_quarantine
 from interlock.nouns.swarms.bus import RECONNECT
-from interlock.store import Range
-from interlock.testing.audit import audit
+from interlock.store import Range, Txn
+from interlock.testing.audit import audit, request_events
 
 
 def stored(swarm: Swarm, request: str) -> OutgoingRequest:
@@ -98,6 +97,22 @@ def test_an_entry_that_the_bus_refuses_leaves_the_line(pair: Pair) -> None:
     assert {stored(north, id_).posted is None for id_ in (first, last)} == {False}
 
 
+def test_rubbish_on_the_bus_leaves_room_in_quarantine_for_our_own_messages(pair: Pair) -> None:
+    for number in range(UNSIGNED_LIMIT + 50):
+        put_item(pair, pair.bus, f"{keys.bus_result('north')}req_{number}", Raw(b"{}"))
+    north = pair.swarm("north")
+    north.take_in()
+    pair.cable("north").is_cut = True
+    large = north.sent(body=b'"%b"' % (b"x" * 50_000))
+    pair.cable("north").is_cut = False
+    pair.cable("north").max_value = 20_000
+    pair.clock.advance(RECONNECT)
+    pair.swarm("north", "eve").tend()
+    kept = north.run(list_quarantine("", "", 1000)).messages
+    assert len(kept) == UNSIGNED_LIMIT + 1
+    assert large in [each.request for each in kept]
+
+
 def test_a_worker_answers_while_the_bus_is_away_and_the_result_comes_later(pair: Pair) -> None:
     north, south = pair.swarm("north"), pair.swarm("south", "bob")
     request = north.sent()
@@ -121,13 +136,71 @@ def test_one_process_drains_a_target_at_a_time(pair: Pair) -> None:
     pair.cable("north").is_cut = False
     other = pair.swarm("north", "eve")
     outbox = other.requests.outbox
-    assert other.run(outbox._lead(other.actor, "south", "drn_1"))
     pair.clock.advance(RECONNECT)
+    assert other.run(outbox._lead(other.actor, "south", "drn_1"))
     north.tend()
     assert len(items(pair.homes["north"], keys.OUTBOX)) == 1
     pair.clock.advance(31)
     north.tend()
     assert items(pair.homes["north"], keys.OUTBOX) == []
+
+
+def test_across_a_network_a_drainer_posts_what_waits_and_leaves_the_lock(pair: Pair) -> None:
+    """There the lock is a liveness key, whose value is not read with a hopeful decision."""
+    north = pair.swarm("north", faulty=True)
+    pair.cable("north").is_cut = True
+    for _ in range(2):
+        north.sent()
+    pair.cable("north").is_cut = False
+    pair.clock.advance(RECONNECT)
+    north.tend()
+    assert items(pair.homes["north"], keys.OUTBOX) == []
+    other = pair.swarm("north", "eve", faulty=True)
+    assert other.run(other.requests.outbox._lead(other.actor, "south", "drn_1"))
+
+
+def test_across_a_network_a_drainer_that_lost_its_lock_deletes_nothing(pair: Pair) -> None:
+    north, other = pair.swarm("north", faulty=True), pair.swarm("north", "eve", faulty=True)
+    pair.cable("north").is_cut = True
+    north.sent()
+    outbox = north.requests.outbox
+    page = north.run(outbox._page("south", "")).postings
+    assert other.run(other.requests.outbox._lead(other.actor, "south", "drn_2"))
+    north.run(outbox._clear(north.actor, page, "drn_1"))
+    assert len(items(pair.homes["north"], keys.OUTBOX)) == 1
+
+
+def waits(swarm: Swarm, request: str, seconds: int) -> None:
+    """What an asker does while it waits; the wait itself would block on the bus."""
+    for _ in range(seconds // 5):
+        swarm.run(swarm.requests.sender._tend(swarm.actor))
+        swarm.pair.clock.advance(5)
+    assert isinstance(swarm.result(request), out.RequestOpen)
+
+
+def test_an_asker_that_waits_posts_what_another_process_left_in_the_outbox(pair: Pair) -> None:
+    """A swarm of askers has no process that serves, and none may run ``maintain``."""
+    pair.cable("north").is_cut = True
+    request = pair.swarm("north").sent()
+    pair.cable("north").is_cut = False
+    heir = pair.swarm("north", "eve")
+    waits(heir, request, 5)
+    assert len(items(pair.bus, keys.BUS_REQUESTS)) == 1
+
+
+def test_an_asker_that_waits_repeats_and_escalates_its_request(pair: Pair) -> None:
+    north = pair.swarm("north")
+    request = north.sent()
+    waits(north, request, 600)
+    assert (stored(north, request).state, stored(north, request).attempt) == ("escalated", 4)
+
+
+def test_an_asker_without_the_key_of_its_swarm_waits_and_signs_nothing(pair: Pair) -> None:
+    request = pair.swarm("north").sent()
+    reader = pair.swarm("north", "eve")
+    reader.requests.home._signers.clear()
+    waits(reader, request, 100)
+    assert (stored(reader, request).state, stored(reader, request).attempt) == ("open", 1)
 
 
 # Attempts.
@@ -168,6 +241,24 @@ def test_a_result_that_was_lost_on_the_bus_is_posted_again_with_the_same_content
     put_item(pair, pair.bus, keys.bus_result_body("north", request), Raw(b"3"))
     north.take_in()
     assert north.run(list_quarantine("", "", 10)).messages == ()
+    assert request_events(pair.homes["south"])[request]["request:executed"] == 1
+
+
+def test_an_answer_whose_task_is_deleted_is_not_followed_by_another_one(pair: Pair) -> None:
+    north, south = pair.swarm("north"), pair.swarm("south", "bob")
+    request = north.sent()
+    assert south.work()
+    page = Range(keys.BUS_RESULTS)
+    delete(pair, pair.bus.read(page).ranges[page][0].key)
+    received = south.run(south.requests.answers.received("north", request))
+    assert received is not None
+    gone = Txn(id="txn_1", deletes=(keys.status(received.task),), quiet=True)
+    pair.homes["south"].commit(gone)
+    pair.clock.advance(61)
+    north.tend()
+    south.take_in()
+    north.take_in()
+    assert isinstance(north.result(request), out.RequestOpen)
 
 
 def delete(pair: Pair, key: str) -> None:
@@ -293,7 +384,7 @@ def test_three_timeouts_open_the_circuit_and_one_request_probes_it(pair: Pair) -
 
 def test_an_agent_makes_at_most_so_many_requests_in_any_window(pair: Pair) -> None:
     north = pair.swarm("north")
-    north.requests.home.rate = Rate(2, 3600.0)
+    pair.trust("north", "south", rate=2)
     north.sent()
     pair.clock.advance(1800)
     north.sent()
@@ -353,6 +444,18 @@ def test_a_request_that_is_cancelled_at_the_receiver_is_answered_with_an_error(p
     found = north.result(request)
     assert isinstance(found, out.RequestFailed)
     assert "not our job" in found.error
+
+
+def test_a_request_that_is_over_is_taken_back_from_the_bus(pair: Pair) -> None:
+    north, south = pair.swarm("north"), pair.swarm("south", "bob")
+    cancelled, late = north.sent(), north.sent(deadline=100.0)
+    north.run(north.requests.sender.cancel(north.actor, cancelled, ""))
+    pair.clock.advance(100)
+    north.tend()
+    assert stored(north, late).state == "escalated"
+    there = [Range(keys.bus_request("south")), Range(keys.bus_request_body("south", ""))]
+    assert [*pair.bus.read(*there).ranges.values()] == [(), ()]
+    assert south.take_in() == 0
 
 
 def test_a_zombie_stores_no_result(pair: Pair) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import interlock
 from interlock.client import Fleet
@@ -11,9 +12,18 @@ from interlock.client_context import Context
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.errors import StoreAway
+from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.swarms import key_files
 from interlock.nouns.swarms.bus import Bus
-from interlock.nouns.swarms.results import SwarmAllowed, SwarmRegistered, SwarmSynced, SwarmView
+from interlock.nouns.swarms.calls import KeyCalls, SwarmCalls
+from interlock.nouns.swarms.results import (
+    Discovered,
+    SwarmAllowed,
+    SwarmNotSynced,
+    SwarmRegistered,
+    SwarmSynced,
+    SwarmView,
+)
 from interlock.nouns.swarms.swarm import (
     Floor,
     OwnSwarm,
@@ -24,11 +34,14 @@ from interlock.nouns.swarms.swarm import (
 )
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
-from interlock.steps import drive
-from interlock.store import Answer, Put, Ref, Snapshot, Store, Txn
+from interlock.runtime.runner import Runner
+from interlock.steps import Op, drive
+from interlock.store import Answer, Committed, Put, Ref, Snapshot, Store, Txn
 from interlock.stores.memory import MemoryStore
 from interlock.testing.clock import FakeClock
 from interlock.testing.faults import FaultyStore
+
+T = TypeVar("T")
 
 
 class BusConnection(FaultyStore):
@@ -36,13 +49,21 @@ class BusConnection(FaultyStore):
 
     cut = False
 
+    @cached_property
+    def posted(self) -> list[Txn]:
+        """What this home has committed on the bus."""
+        return []
+
     def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
         self._pass()
         return super().read(*refs, times=times, fresh=fresh)
 
     def commit(self, txn: Txn) -> Answer:
         self._pass()
-        return super().commit(txn)
+        answer = super().commit(txn)
+        if isinstance(answer, Committed):
+            self.posted.append(txn)
+        return answer
 
     def renew(self, puts: tuple[Put, ...]) -> frozenset[str]:
         self._pass()
@@ -139,6 +160,13 @@ class Swarms:
         assert isinstance(found, SwarmSynced), found
         return found
 
+    def unsynced(self, name: str, *, force: bool = True) -> SwarmNotSynced:
+        """A pass that could not do all."""
+        found = self.homes[name].swarms.sync(force=force)
+        assert isinstance(found, SwarmNotSynced), found
+        assert not found
+        return found
+
     def on_bus(self, key: str) -> bytes | None:
         """What stands on the bus."""
         item = self.bus.read(key)[key]
@@ -149,6 +177,33 @@ class Swarms:
         self._numbers += 1
         self.tampered = True
         self.bus.commit(Txn(id=f"txn_{self._numbers}", puts=(Put(key, value),), quiet=True))
+
+    def delete_on_bus(self, key: str) -> None:
+        """Delete as anyone with the bus's credentials can."""
+        self._numbers += 1
+        self.tampered = True
+        self.bus.commit(Txn(id=f"txn_{self._numbers}", deletes=(key,), quiet=True))
+
+
+class Process:
+    """A process of a home across a network, without a thread that would outlive it."""
+
+    def __init__(self, swarms: Swarms, home: Store, agent: str) -> None:
+        self.home = SameStore(home, sleep=swarms.clock.advance)
+        self.bus = BusConnection(swarms.bus, sleep=swarms.clock.advance)
+        self.context = Context(self.home, agent, "", Runner(self.home, clock=swarms.clock))
+        swarms.connect_bus(self.context, self.bus)
+        self.swarms = SwarmCalls(self.context)
+        self.keys = KeyCalls(self.context)
+        self.messages = MessageCalls(self.context)
+
+    def run(self, op: Op[T]) -> T:
+        return drive(op, self.home)
+
+    def sync(self) -> SwarmSynced:
+        done = self.run(self.swarms.sync(force=True))
+        assert isinstance(done, SwarmSynced)
+        return done
 
 
 def write(home: Fleet, key: str, value: object) -> None:
@@ -191,3 +246,21 @@ def view_of(home: Fleet, name: str) -> SwarmView:
     found = home.swarms.list()
     assert found
     return next(each for each in found if each.swarm == name)
+
+
+def met(first: Fleet, second: Fleet, bus: str) -> None:
+    """Both register, allow each other and find each other's agents."""
+    prints = {}
+    for fleet, name in ((first, "shop"), (second, "bank")):
+        found = fleet.swarms.register(name, bus=bus, key=made_key(name))
+        assert isinstance(found, SwarmRegistered), found
+        assert found.trouble == ""
+        prints[name] = found.fingerprint
+    for fleet, other in ((first, "bank"), (second, "shop")):
+        allowed = fleet.swarms.allow(other, key=prints[other])
+        assert isinstance(allowed, SwarmAllowed), allowed
+        assert allowed.entry is not None
+    for fleet, other in ((first, "bank"), (second, "shop")):
+        answer = fleet.swarms.discover("translate")
+        assert isinstance(answer, Discovered)
+        assert [(each.swarm, each.agent) for each in answer] == [(other, f"{other}-bot")]

@@ -8,20 +8,25 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.nouns.swarms.swarm_homes import Swarms, floor_of, made_key, peer_of
+from tests.nouns.swarms.swarm_homes import Swarms, floor_of, made_key, met, peer_of
 
 import interlock
 from interlock import aio
 from interlock.core import keys
+from interlock.nouns.messages.decision import DecisionView
 from interlock.nouns.swarms import key_files, registry
 from interlock.nouns.swarms.link import SwarmLink
 from interlock.nouns.swarms.results import (
-    Discovered,
     KeyRotated,
-    SwarmAllowed,
-    SwarmRegistered,
     SwarmSynced,
 )
+from interlock.nouns.swarms.sync_results import (
+    SharedView,
+    ShareSpooled,
+    ShareUndecided,
+    ValueShared,
+)
+from interlock.nouns.swarms.sync_rules import DECIDE_IN
 from interlock.stores import open_store
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Stepper
@@ -126,25 +131,64 @@ def test_a_link_reports_that_the_bus_is_away_once_and_that_it_is_back(
     assert swarms.on_bus(keys.swarm_live("shop")) is not None
 
 
+def test_a_link_writes_a_snapshot_every_five_minutes(swarms: Swarms, kept: Kept) -> None:
+    versions = set()
+    for _ in range(100):
+        kept.news()
+        swarms.clock.advance(10)
+        versions.add(swarms.on_bus(keys.state("shop")))
+    assert len(versions) in (3, 4)
+
+
+def test_a_link_posts_writes_that_wait_and_leaves_those_to_their_callers_that_are_new(
+    swarms: Swarms, kept: Kept
+) -> None:
+    while kept.news():
+        pass
+    shop, bank = swarms.homes["shop"], swarms.homes["bank"]
+    swarms.connections["shop"].cut = True
+    assert isinstance(shop.swarms.share("k", 1), ShareSpooled)
+    swarms.connections["shop"].cut = False
+    swarms.clock.advance(20)
+    news = kept.news()
+    assert news is not None
+    assert news.posted == 1
+    found = bank.swarms.shared("k")
+    assert isinstance(found, SharedView)
+    assert found.value == 1
+
+
+def test_a_link_ends_decisions_about_shared_values_also_while_the_bus_is_away(
+    swarms: Swarms, kept: Kept
+) -> None:
+    shop, bank = swarms.homes["shop"], swarms.homes["bank"]
+    bank.swarms.share("k", 1)
+    asked = shop.swarms.share("k", 2)
+    assert isinstance(asked, ShareUndecided)
+    swarms.connections["shop"].cut = True
+    swarms.clock.advance(DECIDE_IN + 1)
+    while kept.news():
+        pass
+    found = shop.messages.decision(asked.decision)
+    assert isinstance(found, DecisionView)
+    assert found.state == "expired"
+
+
+def test_a_link_says_that_a_person_has_to_decide(swarms: Swarms, kept: Kept) -> None:
+    while kept.news():
+        pass
+    shop, bank = swarms.homes["shop"], swarms.homes["bank"]
+    swarms.connections["shop"].cut = True
+    shop.swarms.share("k", 1)
+    bank.swarms.share("k", 2)
+    swarms.connections["shop"].cut = False
+    swarms.clock.advance(20)
+    news = kept.news()
+    assert news is not None
+    assert len(news.decisions) == 1
+
+
 # On real stores.
-
-
-def met(first: interlock.client.Fleet, second: interlock.client.Fleet, bus: str) -> None:
-    """Both register, allow each other and find each other's agents."""
-    prints = {}
-    for fleet, name in ((first, "shop"), (second, "bank")):
-        found = fleet.swarms.register(name, bus=bus, key=made_key(name))
-        assert isinstance(found, SwarmRegistered), found
-        assert found.trouble == ""
-        prints[name] = found.fingerprint
-    for fleet, other in ((first, "bank"), (second, "shop")):
-        allowed = fleet.swarms.allow(other, key=prints[other])
-        assert isinstance(allowed, SwarmAllowed), allowed
-        assert allowed.entry is not None
-    for fleet, other in ((first, "bank"), (second, "shop")):
-        answer = fleet.swarms.discover("translate")
-        assert isinstance(answer, Discovered)
-        assert [(each.swarm, each.agent) for each in answer] == [(other, f"{other}-bot")]
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "redis"])
@@ -188,6 +232,14 @@ def test_the_async_client_has_the_same_calls_and_a_link_in_the_background(tmp_pa
                 await fleet.swarms.allow("bank", first_use=True)
                 while not (await said.get()).published:
                     pass
+            shared = await fleet.swarms.share("k", {"a": 1})
+            assert isinstance(shared, ValueShared)
+            found = await fleet.swarms.shared("k")
+            assert isinstance(found, SharedView)
+            assert (found.value, found.revision) == ({"a": 1}, shared.revision)
+            assert [each.key for each in await fleet.swarms.shared_list() or ()] == ["k"]
+            assert not await fleet.swarms.conflicts()
+            assert [each.swarm for each in await fleet.swarms.states() or ()] == ["shop", "bank"]
             listed = await fleet.swarms.list()
             assert listed
             return [each.swarm for each in listed]

@@ -16,6 +16,7 @@ from interlock.errors import BadInput
 from interlock.nouns.swarms import registry
 from interlock.nouns.swarms.envelope import open_envelope, sign_head
 from interlock.nouns.swarms.head import (
+    DEADLINE,
     ListedKey,
     RegisteredAgent,
     RegistryHead,
@@ -274,7 +275,7 @@ def test_the_old_key_signs_messages_until_the_overlap_ends() -> None:
     def counts(now: float) -> bool:
         return OLD.fingerprint in trusted_keys(peer, floor, now)
 
-    assert counts(NOW + registry.LONGEST_DEADLINE)
+    assert counts(NOW + DEADLINE)
     assert counts(ends)
     assert not counts(ends + registry.CLOCK_SKEW + 1)
 
@@ -336,6 +337,13 @@ def test_a_rotated_key_and_a_stranger_revoke_no_other() -> None:
         assert found.reason == "unknown_key"
 
 
+def test_a_swarm_cannot_revoke_the_key_of_another_one() -> None:
+    peer, floor = read(pinned(), signed(entry()))
+    found = judge_revocation(peer, floor, a_revocation(OLD, FOURTH), BUS, NOW)
+    assert isinstance(found, RegistryRefusal)
+    assert found.reason == "unknown_key"
+
+
 def test_a_revoked_key_signs_nothing_more_and_is_never_pinned_again() -> None:
     peer, floor = read(pinned(), signed(rotated(), NEW, OLD))
     after = revoke(peer, floor, OLD.fingerprint, None)
@@ -383,8 +391,9 @@ def test_a_revocation_ends_the_trust_in_the_first_entry() -> None:
 def test_a_peer_cannot_fill_our_store_with_revocations() -> None:
     peer, floor = read(pinned(), signed(entry()))
     full = replace(peer, revoked=tuple(f"r{n}" for n in range(REVOKED_LIMIT)))
-    found = judge_revocation(full, floor, a_revocation(OLD, THIEF), BUS, NOW)
+    found = judge_revocation(full, floor, a_revocation(OLD, OLD), BUS, NOW)
     assert isinstance(found, RegistryRefusal)
+    assert found.reason == "too_large"
     assert isinstance(revoke(full, floor, OLD.fingerprint, None), Peer)
 
 

@@ -15,12 +15,17 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from tests.nouns.swarms.swarm_homes import Swarms
 
+import interlock
 from interlock.core import signing
 from interlock.core.signing import KeySigner, ssh_string
 from interlock.errors import BadInput, NotAllowed
+from interlock.nouns.requests.serving import answer_claim
 from interlock.nouns.swarms import key_files
+from interlock.nouns.swarms.results import SwarmRegistered
 from interlock.nouns.swarms.ssh_agent import agent_keys, agent_signer
+from interlock.steps import drive
 
 REAL = all(map(shutil.which, ("ssh-agent", "ssh-add", "ssh-keygen")))
 SIGNER = KeySigner(Ed25519PrivateKey.from_private_bytes(bytes([7]) * 32))
@@ -104,6 +109,83 @@ def test_without_an_agent_the_error_says_how_to_start_one(
         agent_signer(SIGNER.fingerprint)
     with pytest.raises(BadInput, match="fingerprint"):
         agent_signer("SHA256:short")
+
+
+# ---- a swarm whose key is in an agent -----------------------------------------------------------
+
+
+@pytest.fixture
+def shop(real_agent: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Swarms, Path]]:
+    """Shop, whose key is in an agent alone, and bank."""
+    monkeypatch.setenv("INTERLOCK_KEYS_DIR", str(real_agent / "keys"))
+    made = key_files.create("shop")
+    hidden = real_agent / "hidden"
+    os.rename(made.path, hidden)
+    run("ssh-add", "-q", hidden)
+    with Swarms() as swarms:
+        bank, home = swarms.register("bank"), swarms.home("shop")
+        done = home.swarms.register("shop", bus="memory:bus", key=made.fingerprint)
+        assert isinstance(done, SwarmRegistered), done
+        home.swarms.allow("bank", key=bank.fingerprint)
+        swarms.homes["bank"].swarms.allow("shop", key=made.fingerprint)
+        yield swarms, hidden
+
+
+def test_a_swarm_whose_key_is_in_an_agent_asks_and_gets_its_answer(
+    shop: tuple[Swarms, Path],
+) -> None:
+    home, bank = shop[0].homes["shop"], shop[0].homes["bank"]
+    sent = home.requests.send("bank", "can:sum", [1])
+    assert isinstance(sent, interlock.RequestSent)
+    bank.requests.tend()
+    claimed = bank.tasks.next(can=["can:sum"])
+    assert isinstance(claimed, interlock.Claimed)
+    drive(answer_claim(bank.context, claimed, "success", b"1"), bank.store)
+    home.requests.tend()
+    assert isinstance(home.requests.result(sent.request), interlock.RequestAnswered)
+
+
+def test_an_agent_that_is_gone_stops_what_is_signed_and_nothing_else(
+    shop: tuple[Swarms, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    swarms, hidden = shop
+    home, bank = swarms.homes["shop"], swarms.homes["bank"]
+    asked = bank.requests.send("shop", "can:sum", [1])
+    assert isinstance(asked, interlock.RequestSent)
+    home.requests.tend()
+    claimed = home.tasks.next(can=["can:sum"])
+    assert isinstance(claimed, interlock.Claimed)
+    assert home.requests.send("bank", "can:sum", [2])
+    run("ssh-add", "-q", "-D")
+    with pytest.raises(NotAllowed, match=r"ssh-add -X.*ssh-add -l"):
+        home.requests.send("bank", "can:sum", [2])
+    done = drive(answer_claim(home.context, claimed, "success", b"1"), home.store)
+    assert isinstance(done, interlock.TaskCompleted)
+    bank.requests.send("shop", "can:sum", [3])
+    home.requests.tend()
+    assert len(home.requests.list(received=True)) == 2
+    assert isinstance(bank.requests.result(asked.request), interlock.RequestOpen)
+    assert "waits for a key" in caplog.text
+    run("ssh-add", "-q", hidden)
+    home.requests.tend()
+    bank.requests.tend()
+    found = bank.requests.result(asked.request)
+    assert isinstance(found, interlock.RequestAnswered)
+    assert (found.result, found.executed_by) == (1, "shop-bot")
+
+
+def test_an_agent_that_was_started_again_signs_again(
+    shop: tuple[Swarms, Path], real_agent: Path
+) -> None:
+    swarms, home = shop[0], shop[0].homes["shop"]
+    assert home.requests.send("bank", "can:sum", [1])
+    (real_agent / "socket").rename(real_agent / "away")
+    with pytest.raises(NotAllowed, match=r"cannot be used.*SSH_AUTH_SOCK names its socket"):
+        home.requests.send("bank", "can:sum", [2])
+    assert "cannot be used" in swarms.unsynced("shop").trouble
+    (real_agent / "away").rename(real_agent / "socket")
+    assert home.requests.send("bank", "can:sum", [2])
+    assert swarms.sync("shop").trouble == ""
 
 
 # ---- agents that misbehave ----------------------------------------------------------------------
@@ -211,6 +293,8 @@ def test_a_key_on_a_security_token_is_refused(path: Path) -> None:
     with answering(path, lambda _: identities(blob)):
         with pytest.raises(NotAllowed, match="security token"):
             agent_signer(name)
+        with Swarms() as swarms, pytest.raises(NotAllowed, match="interlock key new NAME"):
+            swarms.home("shop").swarms.register("shop", bus="memory:bus", key=name)
         assert agent_keys() == []
 
 

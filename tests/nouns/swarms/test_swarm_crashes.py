@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import pytest
 from tests.nouns.swarms.swarm_homes import (
-    BusConnection,
-    SameStore,
+    Process,
     Swarms,
     floor_of,
     made_key,
@@ -18,39 +17,13 @@ from tests.nouns.swarms.swarm_homes import (
     peer_of,
 )
 
-from interlock.client_context import Context
 from interlock.nouns.swarms import key_files
-from interlock.nouns.swarms.calls import KeyCalls, SwarmCalls
 from interlock.nouns.swarms.results import SwarmSynced
-from interlock.runtime.runner import Runner
-from interlock.steps import Op, drive
-from interlock.store import Store
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault
 from interlock.testing.testbed import Stepper
 
-T = TypeVar("T")
 FAULTS: list[Fault] = ["crash before", "crash after", "lost reply", "late arrival"]
-
-
-class Process:
-    """A process of the bank across a network, without a thread that would outlive it."""
-
-    def __init__(self, swarms: Swarms, home: Store, agent: str) -> None:
-        self.home = SameStore(home, sleep=swarms.clock.advance)
-        self.bus = BusConnection(swarms.bus, sleep=swarms.clock.advance)
-        self.context = Context(self.home, agent, "", Runner(self.home, clock=swarms.clock))
-        swarms.connect_bus(self.context, self.bus)
-        self.swarms = SwarmCalls(self.context)
-        self.keys = KeyCalls(self.context)
-
-    def run(self, op: Op[T]) -> T:
-        return drive(op, self.home)
-
-    def sync(self) -> SwarmSynced:
-        done = self.run(self.swarms.sync(force=True))
-        assert isinstance(done, SwarmSynced)
-        return done
 
 
 class Scene:

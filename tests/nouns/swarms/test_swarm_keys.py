@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ from tests.nouns.swarms.swarm_homes import Swarms, floor_of, made_key, own_of, p
 
 from interlock.client import Fleet
 from interlock.core import keys
-from interlock.errors import BadInput
+from interlock.errors import BadInput, NotAllowed
 from interlock.nouns.swarms import key_files, registry
 from interlock.nouns.swarms.envelope import claimed_signers
 from interlock.nouns.swarms.head import RegistryHead
@@ -164,7 +164,7 @@ def test_a_swarm_that_revokes_its_only_key_is_refused_until_another_one_is_pinne
     assert revoke(swarms, "bank", "bank").current == ""
     assert swarms.sync("shop").revoked == (only,)
     assert prints(shop, "bank") == []
-    assert "has no key any more" in swarms.sync("bank").trouble
+    assert "has no key any more" in swarms.unsynced("bank").trouble
     with pytest.raises(BadInput, match="revoked, permanently"):
         bank.swarms.register("bank", bus="memory:bus", key="bank")
     registered = bank.swarms.register("bank", bus="memory:bus", key=made_key("bank2"))
@@ -181,12 +181,12 @@ def test_a_rotated_key_never_becomes_the_current_one_again(swarms: Swarms) -> No
     found = revoke(swarms, "bank", "bank")
     assert found.current == ""
     assert own_of(bank).keys == ()
-    assert "has no key any more" in swarms.sync("bank").trouble
+    assert "has no key any more" in swarms.unsynced("bank").trouble
 
 
 def test_a_key_that_is_no_key_of_the_swarm_cannot_be_revoked(swarms: Swarms) -> None:
     swarms.pair()
-    with pytest.raises(BadInput, match="signs for bank no more, or never did"):
+    with pytest.raises(BadInput, match="signs neither for bank nor for an agent"):
         swarms.homes["bank"].keys.revoke("shop")
 
 
@@ -200,3 +200,44 @@ def test_the_keys_of_this_user_are_listed_with_their_age(swarms: Swarms, folder:
     assert found["shop"].overdue
     assert not found["bank"].overdue
     assert swarms.homes["shop"].keys.new("third").fingerprint.startswith("SHA256:")
+
+
+# The file of the key.
+
+
+def write_over(path: Path) -> None:
+    path.write_bytes((path.parent / "shop").read_bytes())
+
+
+def make_a_link(path: Path) -> None:
+    path.rename(path.parent.parent / "moved")
+    path.symlink_to(path.parent.parent / "moved")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (write_over, "restore the key"),
+        (lambda path: path.chmod(0o644), "chmod 600"),
+        (make_a_link, "is a link; name the file that it leads to"),
+        (lambda path: path.write_bytes(b"rubbish"), "not a private key"),
+        (lambda path: path.unlink(), "run this where it is"),
+    ],
+)
+def test_a_key_file_that_cannot_be_used_is_never_taken_for_another_key(
+    swarms: Swarms, folder: Path, damage: Callable[[Path], object], said: str
+) -> None:
+    _, bank = swarms.pair()
+    before = own_of(bank)
+    good = (folder / "bank").read_bytes()
+    damage(folder / "bank")
+    assert said in swarms.unsynced("bank").trouble
+    assert own_of(bank) == before
+    with pytest.raises(NotAllowed, match=said):
+        bank.requests.send("shop", "can:sum", [1])
+    (folder / "bank").unlink(missing_ok=True)
+    (folder / "bank").write_bytes(good)
+    (folder / "bank").chmod(0o600)
+    swarms.clock.advance(10)
+    assert swarms.sync("bank").trouble == ""
+    assert bank.requests.send("shop", "can:sum", [1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.nouns.swarms.swarm_homes import (
@@ -19,9 +20,10 @@ from tests.nouns.swarms.swarm_homes import (
 
 import interlock
 from interlock.core import keys
-from interlock.errors import BadInput
+from interlock.errors import BadDuration, BadInput
 from interlock.nouns.swarms import key_files, registry
 from interlock.nouns.swarms.head import RegistryHead
+from interlock.nouns.swarms.limits import PeerLimits
 from interlock.nouns.swarms.reputation import Reputation, record
 from interlock.nouns.swarms.results import (
     Discovered,
@@ -167,7 +169,7 @@ def test_without_the_key_an_entry_is_not_published_and_the_rest_of_a_pass_is_don
     (folder / "shop").unlink()
     swarms.clock.advance(registry.REPUBLISH)
     swarms.sync("bank")
-    done = swarms.sync("shop")
+    done = swarms.unsynced("shop")
     assert "not on this host" in done.trouble
     assert done.accepted == ("bank",)
     assert floor_of(shop, "bank").version == 2
@@ -191,7 +193,7 @@ def test_a_pass_while_the_bus_is_away_says_so_and_the_next_one_catches_up(swarms
     swarms.pair()
     swarms.connections["shop"].cut = True
     swarms.clock.advance(registry.REPUBLISH)
-    done = swarms.sync("shop", force=False)
+    done = swarms.unsynced("shop", force=False)
     assert "cut off" in done.trouble
     swarms.connections["shop"].cut = False
     assert swarms.sync("shop", force=False).published
@@ -212,6 +214,27 @@ def test_what_is_known_stays_usable_while_the_bus_is_away(swarms: Swarms) -> Non
 
 
 # Discovery.
+
+
+def test_a_discovery_that_reads_the_bus_is_in_the_histogram_and_the_depth_in_the_gauge(
+    swarms: Swarms,
+) -> None:
+    shop, bank = swarms.pair()
+
+    def metrics() -> dict[str, float]:
+        return {each.name: each.value for each in shop.counters(since="1h").metrics}
+
+    name = "histogram_discovery_latency_ms"
+    before = metrics()[name]
+    assert before > 0
+    shop.swarms.discover("translate")
+    assert metrics()[name] == before  # from the cache
+    write(bank, keys.unanswered("shop", "req_1"), {})
+    swarms.clock.advance(registry.REPUBLISH)
+    swarms.sync("bank")
+    shop.swarms.discover("translate", fresh=True)
+    assert metrics()[name] > before
+    assert metrics()["queue_depth_max_seen"] == 1
 
 
 def test_agents_of_live_peers_are_found_by_ability_and_own_ones_are_not(swarms: Swarms) -> None:
@@ -379,6 +402,47 @@ def test_the_trust_in_a_peer_shows_its_numbers_and_can_be_forgiven(swarms: Swarm
     assert isinstance(shop.swarms.trust("store"), UnknownSwarm)
     with pytest.raises(BadInput, match="name the swarm"):
         shop.swarms.trust(forgive=True)
+
+
+def test_the_limits_of_a_peer_are_set_with_its_key_or_alone_and_stay(swarms: Swarms) -> None:
+    shop, _ = swarms.pair()
+    found = shop.swarms.allow("bank", rate="200/10m", queue=50)
+    assert isinstance(found, SwarmAllowed)
+    assert (found.how, found.rate, found.window, found.queue, found.marks) == (
+        "unchanged", 200, 600.0, 50, 300_000,
+    )  # fmt: skip
+    print_ = peer_of(shop, "bank").keys[0].fingerprint
+    shop.swarms.allow("bank", key=print_)  # pinned again
+    shop.swarms.deny("bank")
+    shop.swarms.allow("bank", key=print_, marks=7)
+    assert peer_of(shop, "bank").limits == PeerLimits(rate=200, window=600.0, queue=50, marks=7)
+    shown = shop.swarms.trust("bank")
+    assert isinstance(shown, PeerTrustList)
+    assert (shown.peers[0].rate, shown.peers[0].marks) == (200, 7)
+    shop.swarms.allow("bank", rate="0")
+    assert peer_of(shop, "bank").limits.rate == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rate": "many"}, {"rate": "-1"}, {"rate": "10001"}, {"rate": "5/x"}, {"rate": "5/0s"},
+        {"rate": "5/2d"}, {"rate": ""}, {"queue": 0}, {"marks": 10**9}, {"queue": True},
+    ],
+)  # fmt: skip
+def test_limits_that_make_no_sense_are_refused(swarms: Swarms, wrong: dict[str, Any]) -> None:
+    shop, _ = swarms.pair()
+    with pytest.raises((BadInput, BadDuration)):
+        shop.swarms.allow("bank", **wrong)
+
+
+def test_limits_alone_allow_no_swarm(swarms: Swarms) -> None:
+    shop, _ = swarms.pair()
+    with pytest.raises(BadInput, match="name its key"):
+        shop.swarms.allow("store", rate="5/1h")
+    shop.swarms.deny("bank")
+    with pytest.raises(BadInput, match="name its key"):
+        shop.swarms.allow("bank", rate="5/1h")
 
 
 def test_the_record_of_a_home_never_shows_where_its_bus_is(swarms: Swarms) -> None:

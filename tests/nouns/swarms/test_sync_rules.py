@@ -10,68 +10,118 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import Raw
 from msgspec.structs import replace
 from tests.hypothesis_settings import bounds, budget, run
+from tests.nouns.swarms.swarm_heads import BANK, BUS, SHOP
 
-from interlock.nouns.swarms.registry_rules import VersionFloor
+from interlock.core import signing
+from interlock.core.signing import KeySigner
+from interlock.errors import BadInput
+from interlock.nouns.swarms.envelope import sign_head
+from interlock.nouns.swarms.head import digest, milliseconds
+from interlock.nouns.swarms.registry_rules import RegistryRefusal
+from interlock.nouns.swarms.swarm import Floor, Peer, PeerKey
+from interlock.nouns.swarms.sync_heads import STATE_EXPIRES, StateHead
 from interlock.nouns.swarms.sync_rules import (
+    CONCURRENT,
     KEEP,
     TAKE,
     CurrentValue,
     SharedValue,
-    SwarmSnapshot,
     WriteApplied,
     WriteSame,
     WriteUndecided,
     ask,
     decide_write,
-    judge_snapshot,
+    judge_state,
+    nothing_there,
     settle,
-    snapshot_digest,
 )
 
 NOW = 1_700_000_000.0
-SNAPSHOT = SwarmSnapshot(
+PEER = Peer(
     swarm="bank",
+    keys=(
+        PeerKey(
+            fingerprint=BANK.fingerprint,
+            how="pinned",
+            since=0.0,
+            public=signing.to_base64(BANK.public_key),
+        ),
+    ),
+)
+SNAPSHOT = StateHead(
+    from_swarm="bank",
+    key=BANK.fingerprint,
+    timestamp=milliseconds(NOW),
+    expires=milliseconds(NOW) + milliseconds(STATE_EXPIRES),
+    bus=BUS,
     version=7,
-    timestamp=round(NOW * 1000),
     agents=("ada", "bob"),
     completed_tasks=12,
     pending_tasks=3,
-    avg_execution_time_ms=80,
+    avg_execution_time_ms=80.5,
     memory=1_000_000,
-    avg_latency_ms=2,
-    message_throughput_per_sec=40,
+    avg_latency_ms=0.25,
+    message_throughput_per_sec=40.0,
 )
+FLOOR = Floor(swarm="bank", state=SNAPSHOT, state_digest=digest(SNAPSHOT))
 
 
 # Snapshots.
 
 
+def judged(head: StateHead, by: KeySigner = BANK, now: float = NOW, floor: Floor = FLOOR) -> object:
+    found = judge_state(PEER, floor, sign_head(replace(head, key=by.fingerprint), by), BUS, now)
+    return found.reason if isinstance(found, RegistryRefusal) else found
+
+
 @pytest.mark.parametrize(
     ("change", "order"),
+    [({"version": 6}, "rollback"), ({"pending_tasks": 4}, "divergence")],
+)
+@pytest.mark.parametrize("later", [0.0, 86400.0])
+def test_a_snapshot_is_judged_by_its_version_and_its_hash_before_its_time(
+    change: dict[str, int], order: str, later: float
+) -> None:
+    assert judged(replace(SNAPSHOT, **change), now=NOW + later) == order
+
+
+def test_a_newer_snapshot_raises_the_floor_and_a_known_one_stays_also_when_it_is_old() -> None:
+    newer = replace(SNAPSHOT, version=8)
+    assert judged(newer) == replace(FLOOR, state=newer, state_digest=digest(newer))
+    assert judged(newer, floor=Floor(swarm="bank")) == replace(
+        FLOOR, state=newer, state_digest=digest(newer)
+    )
+    assert judged(SNAPSHOT, now=NOW + 86400) == FLOOR
+
+
+def test_only_the_swarm_itself_writes_its_snapshot_for_this_bus_and_a_short_time() -> None:
+    newer = replace(SNAPSHOT, version=8)
+    assert judged(newer, by=SHOP) == "unknown_key"
+    assert judged(replace(newer, from_swarm="shop")) == "wrong_sender"
+    assert judged(replace(newer, bus="bus_2")) == "wrong_bus"
+    assert judged(newer, now=NOW + 86400) == "expired"
+    assert judged(newer, now=NOW - 86400) == "future"
+
+
+def test_a_divergence_is_an_alarm() -> None:
+    found = judge_state(PEER, FLOOR, sign_head(replace(SNAPSHOT, memory=1), BANK), BUS, NOW)
+    assert isinstance(found, RegistryRefusal)
+    assert found.alarm
+
+
+@pytest.mark.parametrize(
+    "change",
     [
-        ({"version": 8}, "newer"),
-        ({}, "unchanged"),
-        ({"version": 6}, "rollback"),
-        ({"pending_tasks": 4}, "divergence"),
+        {"expires": milliseconds(NOW) + milliseconds(STATE_EXPIRES) + 1},
+        {"agents": ("ada", "ada")},
+        {"agents": ("a\nb",)},
+        {"memory": -1},
+        {"avg_latency_ms": -1.0},
     ],
 )
-def test_a_snapshot_is_judged_by_its_version_and_its_hash(
-    change: dict[str, int], order: str
-) -> None:
-    floor = VersionFloor(version=7, digest=snapshot_digest(SNAPSHOT))
-    read = replace(SNAPSHOT, **change)
-    assert judge_snapshot(floor, read, snapshot_digest(read), "bank") == order
-
-
-def test_only_the_swarm_itself_writes_its_snapshot() -> None:
-    digest = snapshot_digest(SNAPSHOT)
-    assert judge_snapshot(None, SNAPSHOT, digest, "shop") == "wrong_writer"
-    assert judge_snapshot(None, SNAPSHOT, digest, "bank") == "newer"
-
-
-def test_a_snapshot_encodes_back_to_its_bytes() -> None:
-    data = msgspec.json.encode(SNAPSHOT)
-    assert msgspec.json.encode(msgspec.json.decode(data, type=SwarmSnapshot)) == data
+def test_a_snapshot_that_no_reader_accepts_is_not_signed(change: dict[str, object]) -> None:
+    with pytest.raises(BadInput):
+        sign_head(replace(SNAPSHOT, **change), BANK)
 
 
 # Shared values.
@@ -84,34 +134,43 @@ def write(value: str, base: int, swarm: str = "shop", **more: object) -> SharedV
     return replace(made, **more)
 
 
-def stored(value: str = "old", revision: int = 20, base: int = 10, at: float = NOW) -> CurrentValue:
-    return CurrentValue(shared=write(value, base, "bank"), revision=revision, at=at)
+def stored(
+    value: str = "old", revision: int = 20, base: int = 10, age: float | None = None
+) -> CurrentValue:
+    """A value of the bank, which the bus stored so many seconds before ``NOW``."""
+    return CurrentValue(
+        shared=write(value, base, "bank"),
+        revision=revision,
+        item=revision + 1,
+        at=NOW - (60.0 if age is None else age),
+        age=age,
+    )
 
 
 def test_a_write_on_the_current_revision_applies_also_if_it_waited_for_hours() -> None:
     new = write("new", 20, spooled=True)
-    assert decide_write("k", stored(), new, NOW + 9999) == WriteApplied(shared=new, expected=20)
+    assert decide_write("k", stored(), new, NOW + 9999) == WriteApplied(shared=new, expected=21)
     first = write("new", 0)
     assert decide_write("k", None, first, NOW) == WriteApplied(shared=first, expected=0)
 
 
 def test_of_two_writes_on_one_base_the_later_wins_and_the_loser_is_kept() -> None:
     new = write("new", 10)
-    found = decide_write("k", stored(), new, NOW + 0.011)
+    found = decide_write("k", stored(age=0.011), new, NOW)
     assert isinstance(found, WriteApplied)
-    assert (found.shared, found.expected) == (new, 20)
+    assert (found.shared, found.expected) == (new, 21)
     conflict = found.conflict
     assert conflict is not None
     assert (conflict.winner, conflict.loser) == ("shop", "bank")
     assert (bytes(conflict.winner_value), bytes(conflict.loser_value)) == (b'"new"', b'"old"')
-    assert (conflict.winner_timestamp, conflict.loser_timestamp) == (NOW + 0.011, NOW)
+    assert (conflict.winner_timestamp, conflict.loser_timestamp) == (NOW, NOW - 0.011)
     assert conflict.time_diff_ms == pytest.approx(11, abs=0.01)
     assert conflict.resolution == "last_write_wins"
 
 
-@pytest.mark.parametrize("later", [0.0, 0.005, -3.0])
-def test_within_ten_milliseconds_of_the_buss_clock_a_person_decides(later: float) -> None:
-    found = decide_write("k", stored(), write("new", 10), NOW + later)
+@pytest.mark.parametrize("age", [0.0, 0.005, 0.010])
+def test_within_ten_milliseconds_of_the_buss_clock_a_person_decides(age: float) -> None:
+    found = decide_write("k", stored(age=age), write("new", 10), NOW)
     assert isinstance(found, WriteUndecided)
     assert found.conflict.resolution == "simultaneous_update"
     assert found.conflict.winner == "bank"
@@ -119,9 +178,9 @@ def test_within_ten_milliseconds_of_the_buss_clock_a_person_decides(later: float
 
 
 @pytest.mark.parametrize(
-    ("new", "later"),
+    ("new", "age"),
     [
-        (write("new", 10), 31.0),
+        (write("new", 10), None),
         (write("new", 10, spooled=True), 5.0),
         (write("new", 9), 5.0),
         (write("new", 25), 5.0),
@@ -129,9 +188,9 @@ def test_within_ten_milliseconds_of_the_buss_clock_a_person_decides(later: float
     ],
 )
 def test_a_write_on_a_stale_base_is_a_decision_that_keeps_both_values(
-    new: SharedValue, later: float
+    new: SharedValue, age: float | None
 ) -> None:
-    found = decide_write("k", stored(), new, NOW + later)
+    found = decide_write("k", stored(age=age), new, NOW)
     assert isinstance(found, WriteUndecided)
     assert found.conflict.resolution == "stale_base"
     values = (found.conflict.winner_value, found.conflict.loser_value)
@@ -142,6 +201,18 @@ def test_a_write_on_a_value_that_was_deleted_is_a_decision() -> None:
     found = decide_write("k", None, write("new", 10), NOW)
     assert isinstance(found, WriteUndecided)
     assert (found.revision, found.conflict.winner) == (0, "")
+    assert ask(found, "dec_1", "ada", NOW).options[0].text == "keep it deleted"
+
+
+def test_what_no_trusted_swarm_signed_is_not_overwritten_without_a_person() -> None:
+    rubbish = nothing_there(NOW, 20)
+    for new in (write("new", 0), write("new", 10), replace(write("x", 0), value=Raw(b"null"))):
+        found = decide_write("k", rubbish, new, NOW)
+        assert isinstance(found, WriteUndecided)
+        assert found.conflict.winner == ""
+        assert "no swarm that is trusted" in ask(found, "dec_1", "ada", NOW).options[0].text
+    saw = write("new", 20)
+    assert decide_write("k", rubbish, saw, NOW) == WriteApplied(shared=saw, expected=20)
 
 
 def test_the_same_value_again_is_no_conflict() -> None:
@@ -151,16 +222,16 @@ def test_the_same_value_again_is_no_conflict() -> None:
 @given(
     claims=st.floats(0, 2e9),
     base=st.sampled_from([0, 9, 10, 20, 30]),
-    later=st.floats(0, 100),
+    age=st.one_of(st.none(), st.floats(0, 30)),
     spooled=st.booleans(),
 )
 def test_the_clock_of_the_sender_decides_nothing(
-    claims: float, base: int, later: float, spooled: bool
+    claims: float, base: int, age: float | None, spooled: bool
 ) -> None:
     plain = write("new", base, spooled=spooled)
     lying = replace(plain, written_at=claims)
-    one = decide_write("k", stored(), plain, NOW + later)
-    other = decide_write("k", stored(), lying, NOW + later)
+    one = decide_write("k", stored(age=age), plain, NOW)
+    other = decide_write("k", stored(age=age), lying, NOW)
     assert type(one) is type(other)
     if isinstance(one, WriteApplied) and isinstance(other, WriteApplied):
         assert (one.expected, one.conflict) == (other.expected, other.conflict)
@@ -170,7 +241,7 @@ def test_the_clock_of_the_sender_decides_nothing(
 
 
 def undecided(base: int = 9) -> WriteUndecided:
-    found = decide_write("k", stored(), write("new", base), NOW + 5)
+    found = decide_write("k", stored(age=5.0), write("new", base), NOW)
     assert isinstance(found, WriteUndecided)
     return found
 
@@ -184,19 +255,22 @@ def test_the_decision_has_both_values_and_leaves_the_current_one_by_default() ->
     assert (question["type"], question["swarms"]) == ("stale_base", ["bank", "shop"])
 
 
-def test_a_choice_applies_to_the_value_that_the_person_saw() -> None:
-    assert settle(undecided(), KEEP, stored(), NOW + 9) == WriteSame()
-    found = settle(undecided(), TAKE, stored(), NOW + 9)
-    assert isinstance(found, WriteApplied)
-    assert (bytes(found.shared.value), found.expected) == (b'"new"', 20)
+def test_a_choice_is_a_write_on_the_value_that_the_person_saw() -> None:
+    assert settle(undecided(), KEEP) is None
+    chosen = settle(undecided(), TAKE)
+    assert chosen is not None
+    assert (bytes(chosen.value), chosen.base, chosen.spooled) == (b'"new"', 20, True)
+    assert isinstance(decide_write("k", stored(age=5.0), chosen, NOW), WriteApplied)
 
 
 def test_a_choice_does_not_overwrite_a_value_that_changed_since() -> None:
-    newer = stored("newer", revision=40, base=20, at=NOW + 8)
-    found = settle(undecided(), TAKE, newer, NOW + 9)
+    chosen = settle(undecided(), TAKE)
+    assert chosen is not None
+    newer = stored("newer", revision=40, base=20, age=1.0)
+    found = decide_write("k", newer, chosen, NOW)
     assert isinstance(found, WriteUndecided)
     assert bytes(found.conflict.winner_value) == b'"newer"'
-    assert isinstance(settle(undecided(), TAKE, None, NOW + 9), WriteUndecided)
+    assert isinstance(decide_write("k", None, chosen, NOW), WriteUndecided)
 
 
 class Model(RuleBasedStateMachine):
@@ -227,20 +301,26 @@ class Model(RuleBasedStateMachine):
         self.number += 1
         new = write(f"v{self.number}", self.saw[swarm], swarm, spooled=spooled, written_at=claims)
         self.made.add(bytes(new.value))
-        found = decide_write("k", self.current, new, self.now)
+        current = self.current
+        if current is not None:
+            age = self.now - current.at
+            current = replace(current, age=age if age <= CONCURRENT else None)
+        found = decide_write("k", current, new, self.now)
         if isinstance(found, WriteUndecided):
             self.kept |= {bytes(found.conflict.winner_value), bytes(found.conflict.loser_value)}
             return
         assert isinstance(found, WriteApplied)
         if self.current is not None and found.conflict is not None:
             assert not spooled
-            assert self.now - self.current.at <= 30
+            assert self.now - self.current.at <= CONCURRENT
             self.kept |= {bytes(found.conflict.loser_value)}
         elif self.current is not None:
             assert new.base == self.current.revision
             self.kept |= {bytes(self.current.shared.value)}  # its writer saw it
         self.revision += 1
-        self.current = CurrentValue(shared=new, revision=self.revision, at=self.now)
+        self.current = CurrentValue(
+            shared=new, revision=self.revision, item=self.revision, at=self.now
+        )
         self.saw[swarm] = self.revision
 
     @invariant()

@@ -11,6 +11,8 @@ import sys
 from contextlib import closing
 from typing import IO, TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from interlock.core.safe_text import quoted
 from interlock.core.validate import quote
 from interlock.errors import BadInput
@@ -35,6 +37,8 @@ def join(parsed: Parsed) -> int:
         joined = fleet.agents.join(
             ttl=request.ttl, metadata=request.metadata, can=request.can, pid=os.getppid()
         )
+        if key := parsed.common.key:  # else the commands of the shell would not sign with it
+            joined = replace(joined, key=os.path.abspath(key) if "/" in key else key)
         lives = f"lives {lasting(joined.expires_in)} after the last command"
         if joined.others and not parsed.common.json:
             many = "a session" if joined.others == 1 else f"{joined.others} sessions"

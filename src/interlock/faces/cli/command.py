@@ -25,7 +25,15 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 LOOK = 0.5
 """How often a stream with nothing to write checks that stdout still has a reader."""
-_KEYS = ("KeyMade", "KeyRotated")
+_QUIET_FIELDS = {
+    "KeyMade": "fingerprint",
+    "KeyRotated": "fingerprint",
+    "RequestSent": "request",
+    "RequestAnswered": "result",
+    "ValueShared": "revision",
+    "SharedView": "value",
+}
+"""The field that ``--quiet`` leaves of an outcome, by the name of its class."""
 _SHORT = 300
 """How many characters of an unwritten answer an error message shows."""
 _CLOSED = "stdout is closed, so there is nowhere to answer; send it to /dev/null at least"
@@ -49,7 +57,9 @@ def run(argv: Sequence[str]) -> int:
     """Carry a command out, and return its exit status."""
     try:
         return _run(argv)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        for text in getattr(interrupt, "__notes__", ()):  # what goes on without this command
+            note(text)
         return INTERRUPTED
     except Stopped as stopped:
         return stopped.exit_status
@@ -158,20 +168,21 @@ def _rendered(outcome: object) -> str:
 def _asked_for(outcome: object) -> str | None:
     """What ``--quiet`` leaves of an answer; the exit status says the rest.
 
-    The token of a grant, the id of a new task, message or plan, the answer to a question, the
-    fingerprint of a new key, the line that sets a session; and all of an answer that is no outcome,
-    as a list is.
+    The token of a grant, the id of a new task, message, request or plan, the answer to a question
+    or a request, a shared value or the revision of a new one, the fingerprint of a new key, the
+    line that sets a session; and all of an answer that is no outcome, as a list is.
     """
     from interlock.core.decision import Outcome
     from interlock.core.outcomes import Granted, Listing
     from interlock.nouns.agents.session_rules import Joined
     from interlock.nouns.messages.message import Sent
-    from interlock.nouns.messages.query import Answered
+    from interlock.nouns.messages.query import QueryAnswered
     from interlock.nouns.pipelines.pipeline import PipelineStarted
     from interlock.nouns.tasks.task import Imported, Published
 
-    if type(outcome).__name__ in _KEYS:  # importing them would take longer than the command
-        return str(getattr(outcome, "fingerprint", ""))
+    kind = type(outcome).__name__
+    if (field := _QUIET_FIELDS.get(kind)) is not None:  # to import them would take too long
+        return _plain(getattr(outcome, field))
     match outcome:
         case Granted(token=token):
             return None if token is None else str(token)
@@ -182,14 +193,19 @@ def _asked_for(outcome: object) -> str | None:
             | PipelineStarted(pipeline=id_)
         ):
             return printable(id_)
-        case Answered(answer=answer):
-            from interlock.faces.json_output import encoded
-
-            return printable(answer) if isinstance(answer, str) else encoded(answer).decode()
+        case QueryAnswered(answer=answer):
+            return _plain(answer)
         case Outcome() if not isinstance(outcome, Joined | Listing):
             return None
         case _:
             return _rendered(outcome)
+
+
+def _plain(value: object) -> str:
+    """A text as it is, any other value as JSON."""
+    from interlock.faces.json_output import encoded
+
+    return printable(value) if isinstance(value, str) else encoded(value).decode()
 
 
 def answer_to(you: str, parsed: Parsed, outcome: object) -> int:

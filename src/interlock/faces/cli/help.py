@@ -83,7 +83,7 @@ _TROUBLE = {2: "bad input", 3: "not allowed", 4: "trouble with the store"}
 _CLOSE = 0.7
 _LEFT = 24
 _RIGHT = 54
-_NAMES = 18
+_NAMES = 20
 _WIDTH = 100
 
 
@@ -219,7 +219,7 @@ def _listed(operation: Operation) -> str:
 
 def _common(own: Sequence[Field]) -> list[str]:
     short = {"quiet": "-q, --quiet", "verbose": "-v, --verbose", "help": "-h, --help"}
-    taken = {field.name for field in own}
+    taken = {field.name for field in own if not field.positional}
     every = [field for field in COMMON if field.name not in taken]
     return [_line(short.get(field.name, _option(field)), field.help) for field in every]
 
@@ -259,9 +259,10 @@ def _words(operation: Operation) -> Sequence[str]:
     """The outcomes, by exit status."""
     from textwrap import wrap
 
-    if any(field.kind == "command" for field in fields(operation.request)):
+    own: dict[int, str] = getattr(operation.request, "exit_words", {})
+    if not own and any(field.kind == "command" for field in fields(operation.request)):
         return ["exit status: that of the program, 128+n for a signal; 1 if it was not started"]
-    by_status: dict[int, list[str]] = {}
+    by_status: dict[int, list[str]] = {status: [word] for status, word in own.items()}
     for outcome in operation.outcomes:
         if issubclass(outcome, Outcome):
             tag = str(outcome.__struct_config__.tag)

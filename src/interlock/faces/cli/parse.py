@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -51,7 +51,10 @@ class Common(Request, frozen=True, kw_only=True):
         str | None, option("name", "a trace id for the entries in the record (or INTERLOCK_TRACE)")
     ] = None
     key: Annotated[
-        str | None, option("text", "a key that signs the entries in the record (or INTERLOCK_KEY)")
+        str | None,
+        option(
+            "text", "a key that signs for you, in the record and in requests (or INTERLOCK_KEY)"
+        ),
     ] = None
     no_retry: Annotated[
         bool, option("flag", "end a wait with an error when the store does not answer for 10 s")
@@ -114,15 +117,15 @@ def parse(operation: Operation, words: Sequence[str]) -> Parsed:
     """The typed request that these words ask for."""
     own = fields(operation.request)
     found = _Words(operation.name, (*COMMON, *own)).read(words)
-    everyones = [name for name in _names(COMMON) if name not in _names(own)]
+    everyones = [name for name in map(_slot, COMMON) if name not in map(_slot, own)]
     common = Common(**{key: found.pop(key) for key in everyones if key in found})
     if common.help:
         return Parsed(operation, common, None)
-    missing = [field for field in own if field.required and field.name not in found]
+    missing = [field for field in own if field.required and _slot(field) not in found]
     if missing:
         raise BadInput(f"{_placeholder(missing[0])} is missing; {usage(operation.name)}")
     _check_order(common, found.get("command", ()))
-    given = {field.attribute: found[field.name] for field in own if field.name in found}
+    given = {field.attribute: found[_slot(field)] for field in own if _slot(field) in found}
     return Parsed(operation, common, operation.request(**given))
 
 
@@ -235,16 +238,17 @@ class _Words:
         self._set(field, text)
 
     def _set(self, field: Field, text: str) -> None:
+        slot = _slot(field)
         if field.kind == "values":
             name, known = _pair(field.option, text)
-            self._found[field.name] = {**self._found.get(field.name, {}), name: known}
+            self._found[slot] = {**self._found.get(slot, {}), name: known}
             return
         if not field.repeats:
-            self._found[field.name] = value(field, text)
+            self._found[slot] = value(field, text)
             return
         parts = _listed(text) if field.kind == "names" else (text,)
-        before = self._found.get(field.name, ())
-        self._found[field.name] = (*before, *(value(field, part) for part in parts))
+        before = self._found.get(slot, ())
+        self._found[slot] = (*before, *(value(field, part) for part in parts))
 
     def _meant(self, key: str) -> str:
         from interlock.faces.cli import hints
@@ -379,8 +383,9 @@ def _placeholder(field: Field) -> str:
     return field.name.upper() if field.positional else field.option
 
 
-def _names(known: Iterable[Field]) -> list[str]:
-    return [field.name for field in known]
+def _slot(field: Field) -> str:
+    """Where its value is kept: the argument KEY is another field than the option --key."""
+    return field.name.upper() if field.positional and field.kind != "command" else field.name
 
 
 def _wants_value(word: str, following: str) -> bool:

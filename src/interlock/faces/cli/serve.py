@@ -1,8 +1,8 @@
 """``request serve``: a program for each request of another swarm, several at once.
 
 The program gets the payload as JSON on its standard input.  If it ends with status 0, its standard
-output is the result: JSON, or else text.  Any other status is an answer with an error.  Its
-environment has
+output is the result: JSON, or else text.  Any other status is an answer with an error, which has
+what the program printed to its standard output.  Its environment has
 
     INTERLOCK_REQUEST     the id of the request, which every attempt to carry it out has
     INTERLOCK_TASK        its task
@@ -12,13 +12,15 @@ environment has
 Execution is at least once: a host may fail after the work and before the commit.  A program that
 must not have its effect twice stores the id of the request with what it changes.
 
-A claim that is lost ends its program, and so does the end of this command.
+A claim that is lost ends its program, and so does the end of this command.  The first signal lets
+the programs finish; the second one ends them with all that they started, and releases the claims.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
@@ -32,9 +34,11 @@ from interlock.errors import BadInput
 from interlock.faces.cli.command import note
 from interlock.faces.cli.connect import CommandIdentity, speak_up, url_of
 from interlock.faces.cli.parse import Parsed, usage
+from interlock.faces.cli.run import NOT_FOUND
 from interlock.nouns.requests.serving import RequestError
 from interlock.nouns.swarms.head import BODY_LIMIT
 from interlock.runtime.processes.tree import end_with_parent
+from interlock.steps import drive_async
 
 if TYPE_CHECKING:
     from interlock.aio import Fleet
@@ -50,7 +54,18 @@ def serve(parsed: Parsed) -> int:
     request: RequestServe = parsed.request
     if not request.command:
         raise BadInput(f"which program? put it after '--'; {usage(parsed.operation.name)}")
-    return asyncio.run(_serve(CommandIdentity(parsed.common), request))
+    program = request.command[0]
+    if shutil.which(program) is None:  # else every request would be answered with this error
+        note(f"{quoted(program)} is no program that can be run; check its name, PATH and rights")
+        return NOT_FOUND
+    try:
+        return asyncio.run(_serve(CommandIdentity(parsed.common), request))
+    except asyncio.CancelledError as broken_off:  # by a second signal, or a second message
+        note("the programs were ended, and their requests wait for another worker")
+        name = str(broken_off).partition(" ")[0]
+        return 128 + (
+            signal.Signals[name] if name in signal.Signals.__members__ else signal.SIGTERM
+        )
 
 
 async def _serve(identity: CommandIdentity, request: RequestServe) -> int:
@@ -68,9 +83,12 @@ async def _serve(identity: CommandIdentity, request: RequestServe) -> int:
             raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
         fleet.context.runner.via = "cli"
         speak_up()
+        await drive_async(fleet.context.requests.begin(fleet.context.me().actor), fleet.store)
         program = RequestProgram(fleet, identity, request.command, limit)
         note(f"serving as {fleet.context.agent}; stop with Ctrl-C")
-        await fleet.requests.serve(program.run, can=request.can, concurrency=request.jobs)
+        await fleet.requests.serve(
+            program.run, can=request.can, concurrency=request.jobs, ttl=request.ttl
+        )
     return 0
 
 
@@ -86,16 +104,32 @@ class RequestProgram:
     ) -> None:
         self._command = command
         self._limit = limit
+        key = identity.key or ""
+        named = {"INTERLOCK_KEY": os.path.abspath(key) if "/" in key else key} if key else {}
         self._environment = {
             **os.environ,
+            **named,
             "INTERLOCK_AGENT": str(fleet.context.agent),
             "INTERLOCK_STORE": url_of(fleet.store, identity.store),
         }
 
     async def run(self, request: ServedRequest) -> Any:  # noqa: ANN401 - any JSON
         """The result of one run; RequestError if it fails."""
+        process = await self._started(request)
         try:
-            process = await asyncio.create_subprocess_exec(
+            return await asyncio.wait_for(self._result(process, request), self._limit)
+        except TimeoutError:
+            raise RequestError(f"the program took longer than {self._limit:.0f} s") from None
+        finally:
+            await _ended(process)
+
+    async def _started(self, request: ServedRequest) -> Process:
+        """Start the program; one that is cancelled now is ended with all that it started.
+
+        asyncio itself would kill the program alone, and wait for what the program left behind.
+        """
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
                 *self._command,
                 stdin=PIPE,
                 stdout=PIPE,
@@ -103,16 +137,16 @@ class RequestProgram:
                 start_new_session=True,
                 preexec_fn=end_with_parent,
             )
+        )
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await _ended(await starting)
+            raise
         except OSError as error:
             said = f"{quoted(self._command[0])} cannot be run: {error.strerror}"
             note(f"{said}; check its name, PATH and rights")
             raise RequestError(said) from None
-        try:
-            return await asyncio.wait_for(self._result(process, request), self._limit)
-        except TimeoutError:
-            raise RequestError(f"the program took longer than {self._limit:.0f} s") from None
-        finally:
-            await _ended(process)
 
     async def _result(self, process: Process, request: ServedRequest) -> Any:  # noqa: ANN401
         if process.stdin is None or process.stdout is None:
@@ -168,16 +202,24 @@ def _parsed(output: bytes) -> Any:  # noqa: ANN401
     try:
         return msgspec.json.decode(output)
     except (ValueError, RecursionError):
-        return output.decode("utf-8", "replace").rstrip("\n")
+        pass
+    try:
+        return output.decode("utf-8").rstrip("\n")
+    except UnicodeDecodeError:  # a result with replaced characters would be a wrong one
+        raise RequestError(
+            "the program printed bytes that are no text; print JSON or UTF-8, or encode them"
+        ) from None
 
 
 async def _ended(process: Process) -> None:
     """End a program that still runs, and all that it started in its process group."""
-    if process.returncode is None:
-        _signal(process, signal.SIGTERM)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), GRACE)
-    _signal(process, signal.SIGKILL)
+    try:
+        if process.returncode is None:
+            _signal(process, signal.SIGTERM)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), GRACE)
+    finally:  # also if a third signal does not wait for that
+        _signal(process, signal.SIGKILL)
     if process.returncode is None:
         await process.wait()
 

@@ -8,6 +8,7 @@ from interlock.errors import BadInput
 from interlock.faces.cli.command import answer
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.streams import follow
+from interlock.nouns.swarms.results import NotRegistered
 
 if TYPE_CHECKING:
     from interlock.faces.cli.parse import Parsed
@@ -23,7 +24,7 @@ def sync(parsed: Parsed) -> int:
         raise BadInput("--follow signs our entry when it is due; leave --force out")
     with staying(parsed) as fleet:
         first = fleet.swarms.sync()
-        if not first:
+        if isinstance(first, NotRegistered):
             return answer(parsed, first)
         answer(parsed, first)
         return follow(parsed, fleet.swarms.keep)

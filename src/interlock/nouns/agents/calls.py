@@ -44,6 +44,8 @@ class AgentCalls(Calls[D]):
         ``others`` of the outcome counts the other live sessions under its name.
         ``can`` lists its abilities; other agents see them beside the session.
         ``pid`` is the process shown for the session, by default this one.
+        If this client has a key and its home is a swarm, other swarms get to know the key as that
+        of the agent: it then signs the agent's requests where the key of the swarm is not.
         """
         context = self.context
         agent = context.agent or (yield from self._unused_name())
@@ -52,6 +54,11 @@ class AgentCalls(Calls[D]):
         process = None if pid is None else validate.integer(pid, "pid", 0, validate.LARGEST)
         more = self._able(agent, session, can) if can else ()
         others = yield from context.sessions.here(agent)
+        if context.runner.signer is not None:
+            from interlock.nouns.swarms.agent_keys import announce_joining
+
+            actor = Actor(agent, session, context.identity.actor.trace)
+            yield from announce_joining(context.runner, actor)
         joined = yield from context.sessions.join(
             agent,
             ttl=lives,

@@ -69,12 +69,16 @@ class Death(Struct, frozen=True, kw_only=True):
 
 
 class Joined(Success, frozen=True, kw_only=True, tag="joined"):
-    """The session is alive; ``others`` counts the other live sessions under its name."""
+    """The session is alive; ``others`` counts the other live sessions under its name.
+
+    ``key`` is the key that a shell named for it.
+    """
 
     agent: str
     session: str
     expires_in: float
     others: int = 0
+    key: str = ""
 
 
 class Left(Success, frozen=True, kw_only=True, tag="left"):

@@ -20,7 +20,9 @@ _NAMED = 8
 
 def _joined(outcome: session_rules.Joined, _paint: Paint) -> str:
     # The name goes with the session: an older one in the shell would contradict it.
-    return f"export INTERLOCK_SESSION={outcome.session} INTERLOCK_AGENT={quote(outcome.agent)}"
+    key = f" INTERLOCK_KEY={quote(outcome.key)}" if outcome.key else ""
+    named = f"INTERLOCK_AGENT={quote(outcome.agent)}{key}"
+    return f"export INTERLOCK_SESSION={outcome.session} {named}"
 
 
 def _left(outcome: session_rules.Left, paint: Paint) -> str:

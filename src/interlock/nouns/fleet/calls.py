@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 
-from msgspec.structs import replace
-
 from interlock import registry
 from interlock.core import validate
 from interlock.errors import BadInput
@@ -83,14 +81,14 @@ class FleetCalls(Calls[D]):
         without a limit by default, one round with 0.
         """
         if not guards:
-            from interlock.nouns.requests.housekeeping import tend
+            from interlock.nouns.requests.housekeeping import after_pass
             from interlock.runtime.housekeeping import HousekeepingPass
 
             if timeout is not None:
                 raise BadInput("a time limit is for guards; add --guards (guards=True)")
             work = HousekeepingPass(self.context.runner, self.context.settings)
             done = yield from work.run(self.context.identity.actor)
-            return replace(done, moved=done.moved + (yield from tend(self.context)))
+            return (yield from after_pass(self.context, done))
         from interlock.nouns.guards.maintenance import GuardMaintenance
 
         return (yield from GuardMaintenance(self.context, timeout).run())
@@ -115,8 +113,10 @@ class FleetCalls(Calls[D]):
         session works, that are dead or failed, that a dead or failed task blocks, and unfinished
         changes.  Messages: those that have waited for longer than ``waiting`` for an absent
         recipient, inboxes that are nearly full, paused senders, and open decisions.  Pipelines:
-        those that failed, and those that a guard has kept for longer than ``waiting``.  The record,
-        if it cannot be sealed.
+        those that failed, and those that a guard has kept for longer than ``waiting``.  Requests:
+        envelopes that wait in the outbox, peers to which nothing is sent, requests that have waited
+        for longer than ``waiting``, refused messages, and queues above 1,000 and 10,000.  The
+        record, if it cannot be sealed.
         """
         from interlock.runtime.health import HealthCheck, Patience
 
@@ -171,8 +171,8 @@ class FleetCalls(Calls[D]):
         """Explain what blocks a thing, since when, and who can clear it.
 
         ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``pipeline/ID``, ``guard/NAME``, ``agent/NAME``,
-        ``query/ID`` or ``message/ID``; a plain name is that of a task, a pipeline, a semaphore or
-        a guard, if there is one, else of a lock.
+        ``query/ID``, ``message/ID`` or ``request/ID``; a plain name is that of a task, a pipeline,
+        a semaphore or a guard, if there is one, else of a lock.
         """
         from interlock.runtime.why import explain
 

@@ -17,6 +17,7 @@ from interlock.nouns.agents.views import list_agents
 from interlock.nouns.fleet.noun import Diagnosis
 from interlock.nouns.grants import views
 from interlock.nouns.record.seal_service import Sealing
+from interlock.nouns.requests.health import findings as request_findings
 from interlock.nouns.swarms.views import key_findings, swarm_findings
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.history import EVERYTHING, search
@@ -55,6 +56,7 @@ def examine_store(context: Context) -> Op[list[Finding]]:
         "stale grants": _stale_grants(context.runner),
         "lapsed sessions": _lapsed_sessions(context.runner),
         "swarm": swarm_findings(context),
+        "requests": request_findings(context.runner.clock.wall()),
         "keys": key_findings(context.runner.clock.wall),
     }
     for name, check in checks.items():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
     from interlock.runtime.health import Health
     from interlock.runtime.housekeeping import Maintained
+    from interlock.runtime.metrics import Metric
     from interlock.runtime.observe import Counters, Observed
     from interlock.runtime.text import Paint, Text
     from interlock.runtime.why import Need, Queued, Why, WhyLink
@@ -200,8 +201,19 @@ def _counters(outcome: Counters, _paint: Paint) -> str:
             ("  left to a person", str(outcome.handed)),
             ("  rate-limit violations", str(outcome.rate_limit_violations)),
             ("  refusals", str(outcome.refusals)),
+            *[(f"  {_metric_name(each)}", _metric_value(each)) for each in outcome.metrics],
         ]
     )
+
+
+def _metric_name(metric: Metric) -> str:
+    return " ".join((metric.name, *metric.labels.values()))
+
+
+def _metric_value(metric: Metric) -> str:
+    if metric.kind != "histogram" or not metric.value:
+        return f"{metric.value:g}"
+    return f"{metric.value:g}, p50 {metric.p50:g}, p95 {metric.p95:g}, p99 {metric.p99:g}"
 
 
 def _facts(outcome: dict[str, object], paint: Paint) -> str:

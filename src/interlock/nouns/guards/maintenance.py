@@ -16,7 +16,7 @@ from interlock.core import validate
 from interlock.core.validate import FOREVER
 from interlock.nouns.guards.housekeeping import GuardHousekeepingPart
 from interlock.nouns.guards.poller import OutsidePoller
-from interlock.nouns.requests.housekeeping import tend
+from interlock.nouns.requests.housekeeping import after_pass
 from interlock.runtime.housekeeping import HousekeepingPass, Maintained
 from interlock.steps import Op
 
@@ -84,14 +84,13 @@ class GuardMaintenance:
         self._next_gates = began + took + max(GATES, SHARE * took)
 
     def _whole_pass(self) -> Op[None]:
-        done = yield from self._pass.run(self._actor)
-        tended = yield from tend(self._context)
+        done = yield from after_pass(self._context, (yield from self._pass.run(self._actor)))
         total = self._total
         self._total = replace(
             done,
             reclaimed=total.reclaimed + done.reclaimed,
             sealed=total.sealed + done.sealed,
-            moved=total.moved + done.moved + tended,
+            moved=total.moved + done.moved,
             forgotten=total.forgotten + done.forgotten,
             forgotten_tasks=total.forgotten_tasks + done.forgotten_tasks,
         )

@@ -6,14 +6,21 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from msgspec import Raw
 from msgspec.structs import replace
 
+from interlock import registry
 from interlock.core import keys, validate
 from interlock.core.outcomes import GivenFenced
 from interlock.errors import BadInput, BadName
 from interlock.nouns.messages import inbox_reader, inbox_service, message, presence, views
 from interlock.nouns.messages import query as queries
-from interlock.nouns.messages.decision import DecisionView, ResolveOutcome, UnknownDecision
+from interlock.nouns.messages.decision import (
+    DecisionView,
+    Resolved,
+    ResolveOutcome,
+    UnknownDecision,
+)
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.query import AskOutcome, CancelOutcome, ReplyOutcome
 from interlock.nouns.messages.query_service import AskOptions
@@ -134,9 +141,17 @@ class MessageCalls(SendCalls[D]):
         identity, said = self._identity(given), self._body(answer, "answer")
         return by_prefix(
             id_,
-            lambda each: self._fenced(identity, self.queries.resolve(identity.actor, each, said)),
+            lambda each: self._fenced(identity, self._resolved(identity.actor, each, said)),
             keys.DECISIONS,
         )
+
+    def _resolved(self, actor: Actor, id_: str, answer: Raw) -> Op[ResolveOutcome]:
+        outcome = yield from self.queries.resolve(actor, id_, answer)
+        if isinstance(outcome, Resolved):
+            follow = registry.decided_then(outcome.about.partition("/")[0])
+            if follow is not None:
+                yield from follow(self.context, outcome.about)
+        return outcome
 
     @call
     def decisions(self) -> Op[tuple[DecisionView, ...]]:

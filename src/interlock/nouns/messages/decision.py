@@ -5,7 +5,8 @@
                       └──past its deadline, with a default──> expired
 
 A decision names its subject in ``about`` (``query/qry_...``), and the commit that ends it also has
-its effect there, such as the answer to the query.
+its effect there, such as the answer to the query.  A request to another swarm goes on with the next
+process that tends its swarm, since another attempt has to be signed.
 
 **Options.**  Without options any answer is a decision.  With options the answer names one of them:
 its name, or ``{"option": NAME, "comment": ...}``.  An option may carry a value, so that a decision
@@ -102,7 +103,7 @@ class DecisionView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Resolved(Success, frozen=True, kw_only=True, tag="resolved"):
-    """The decision is made, and its effects are committed."""
+    """The decision is made, and its effects are committed, or follow for a request to a swarm."""
 
     decision: str
     about: str

@@ -245,7 +245,7 @@ def _send(fleet: "FleetCalls", request: MessageSend) -> "Op[message.SendOutcome]
 _LIMITS = (message.Limited, message.Halted)
 _DIRECT = (message.Sent, message.MessageExists, message.UnknownAgent, message.InboxFull, *_LIMITS)
 _ANSWERS = (
-    queries.Answered, queries.TimedOut, queries.TakenBack, queries.NobodyToAsk, queries.Handed,
+    queries.QueryAnswered, queries.TimedOut, queries.TakenBack, queries.NobodyToAsk, queries.Handed,
     queries.QueryDeadlock, queries.QueryExists, message.UnknownAgent, queries.TooMany,
     message.InboxFull, *_LIMITS,
 )  # fmt: skip

@@ -124,7 +124,7 @@ class Asked(Success, frozen=True, kw_only=True, tag="asked"):
     to: str
 
 
-class Answered(Success, frozen=True, kw_only=True, tag="answered"):
+class QueryAnswered(outcomes.Answered, frozen=True, kw_only=True, tag="answered"):
     """The answer, its author and its time; ``age`` if it was given to an earlier question."""
 
     query: str
@@ -232,7 +232,7 @@ class UnknownQuery(outcomes.Unknown, frozen=True, kw_only=True, tag="unknown"):
 
 AskOutcome: TypeAlias = (
     Asked
-    | Answered
+    | QueryAnswered
     | TimedOut
     | TakenBack
     | NobodyToAsk

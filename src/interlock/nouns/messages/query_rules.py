@@ -21,7 +21,6 @@ from interlock.nouns.messages.decision import HumanDecision
 from interlock.nouns.messages.message import ABLE, BODY_LIMIT, StoredMessage, Unread
 from interlock.nouns.messages.query import (
     TRANSITIONS,
-    Answered,
     Asked,
     AskOutcome,
     CachedAnswer,
@@ -31,6 +30,7 @@ from interlock.nouns.messages.query import (
     NobodyToAsk,
     NotAsked,
     Query,
+    QueryAnswered,
     QueryCancelled,
     QueryDeadlock,
     QueryExists,
@@ -165,7 +165,9 @@ def outcome_of(query: Query) -> AskOutcome:
             return Asked(query=query.id, to=query.to)
         case "answered":
             replied = query.replied or None
-            return Answered(query=query.id, answer=query.answer, by=query.by, replied_at=replied)
+            return QueryAnswered(
+                query=query.id, answer=query.answer, by=query.by, replied_at=replied
+            )
         case "cancelled":
             return TakenBack(query=query.id)
         case "handed":

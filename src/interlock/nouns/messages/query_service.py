@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from interlock import registry
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.wait import UnqueuedWait, wait_keys, wait_writes
@@ -32,11 +33,11 @@ from interlock.nouns.messages.limits import QueryQuota
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import can_answer, is_able
 from interlock.nouns.messages.query import (
-    Answered,
     Asked,
     AskOutcome,
     CancelOutcome,
     Query,
+    QueryAnswered,
     Replied,
     ReplyOutcome,
     TakenBack,
@@ -46,7 +47,7 @@ from interlock.nouns.messages.query import (
 from interlock.nouns.messages.query_rules import ReplyContext
 from interlock.nouns.messages.send_service import MessageSender
 from interlock.runtime import callers
-from interlock.runtime.attempt import DecideOp
+from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.deadlock import DeadlockResolver, Withdrawal
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.keeper import BEATS_PER_TTL
@@ -168,30 +169,25 @@ class QueryService:
         return (yield from self._runner.change(deciding, actor)).outcome
 
     def resolve(self, actor: Actor, id_: str, answer: Raw) -> Op[ResolveOutcome]:
-        """Make a decision, and answer the question that it is about."""
+        """Make a decision, with its effect on what it is about: for a question, the answer."""
         message = self._runner.new_id("msg")
 
         def deciding() -> DecideOp[ResolveOutcome]:
             now = self._runner.clock.wall()
             decision = decode.decision((yield (keys.decision(id_),))[keys.decision(id_)])
             decided = decision_rules.resolve(decision, id_, actor.agent, answer, now)
-            if decision is None or not decided.changes or not decision.about.startswith("query/"):
+            if decision is None or not decided.changes:
                 return decided
+            if not decision.about.startswith("query/"):
+                return _merged(decided, (yield from _effect(decision, answer)))
             key = keys.query(decision.about.removeprefix("query/"))
             query = decode.query((yield (key,))[key])
             if query is None or query.state != "handed":
                 return decided
             context = ReplyContext(agent=actor.agent, answer=answer, now=now, message=message)
             follows = query_rules.answer(query, "resolve", context)
-            return replace(
-                decided,
-                puts=(*decided.puts, *follows.puts),
-                deletes=(*decided.deletes, *follows.deletes),
-                events=(
-                    *decided.events,
-                    *[replace(each, thing=f"query/{query.id}") for each in follows.events],
-                ),
-            )
+            about = [replace(each, thing=f"query/{query.id}") for each in follows.events]
+            return _merged(decided, replace(follows, events=tuple(about)))
 
         return (yield from self._runner.change(deciding, actor)).outcome
 
@@ -380,9 +376,28 @@ class QueryService:
         return refused
 
 
+def _effect(decision: HumanDecision, answer: Raw) -> ReadOp[Decision[Any]]:
+    """What this answer does to the thing that a decision is about, if its noun says so."""
+    work = registry.decided(decision.about.partition("/")[0])
+    if work is None:
+        return Decision(outcome=None)
+    ended = replace(decision, state="resolved", answer=answer)
+    effect: Decision[Any] = yield from work(ended)
+    return effect
+
+
+def _merged(decided: Decision[ResolveOutcome], effect: Decision[Any]) -> Decision[ResolveOutcome]:
+    return replace(
+        decided,
+        puts=(*decided.puts, *effect.puts),
+        deletes=(*decided.deletes, *effect.deletes),
+        events=(*decided.events, *effect.events),
+    )
+
+
 def decode_answer(outcome: AskOutcome) -> AskOutcome:
     """Decode the JSON of an answer."""
-    if isinstance(outcome, Answered) and isinstance(outcome.answer, Raw):
+    if isinstance(outcome, QueryAnswered) and isinstance(outcome.answer, Raw):
         return replace(outcome, answer=msgspec.json.decode(outcome.answer))
     return outcome
 

@@ -297,7 +297,7 @@ def _resumed(outcome: message_types.Resumed, paint: Paint) -> str:
     return f"{paint('green', 'resumed')} {outcome.agent}: it can send"
 
 
-def _answered(outcome: queries.Answered, paint: Paint) -> str:
+def _answered(outcome: queries.QueryAnswered, paint: Paint) -> str:
     before = f", {lasting(outcome.age)} ago" if outcome.age is not None else ""
     head = f"{paint('green', 'answered')} {outcome.query} by {outcome.by}{before}"
     return "\n".join([head, *body(outcome.answer, paint)])
@@ -427,7 +427,7 @@ TEXTS: dict[str, Text] = {
     "NothingUnread": _nothing,
     "TakenBack": _taken_back,
     "Asked": _asked,
-    "Answered": _answered,
+    "QueryAnswered": _answered,
     "TimedOut": _timed_out,
     "QueryCancelled": _cancelled,
     "NobodyToAsk": _away,

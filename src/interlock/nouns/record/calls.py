@@ -142,5 +142,5 @@ def _thing(text: str) -> str:
     kind, _, name = text.partition("/")
     if known == text or not name:  # most calls: no other noun has to be imported
         return known
-    own = any(noun.name == kind and (noun.events or noun.why) for noun in registry.nouns())
+    own = any((noun.name == kind and noun.events) or kind in noun.why for noun in registry.nouns())
     return text if own else known

@@ -193,12 +193,13 @@ def _anchored(outcome: Anchored, paint: Paint) -> str:
 
 def _history(story: Story, paint: Paint) -> str:
     several = story.thing.startswith("agent/")
+    across = story.thing.startswith("request/")  # its history has the events of its task, too
     rows = [
         (
             _clock(each.at),
             paint("dim", f"{ago(each.at):>10}"),
             each.agent or "-",
-            _sentence(each, paint, name=several),
+            _sentence(each, paint, name=several or (across and each.thing != story.thing)),
             paint("dim", each.trace),
         )
         for each in story.happenings
@@ -219,7 +220,7 @@ def _sentence(each: HistoryEvent, paint: Paint, *, name: bool) -> str:
 def _particulars(each: HistoryEvent) -> Iterator[str]:
     if each.thing.startswith("task/"):
         return _of_a_task(each)
-    if each.thing.startswith("pipeline/"):
+    if each.thing.startswith(("pipeline/", "request/", "quarantine/")):
         return iter([each.says] if each.says else [])
     if each.thing.startswith(_OF_MESSAGES) or each.count is not None or each.what == "stop":
         return _of_a_message(each)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import date, datetime
 from typing import TYPE_CHECKING, get_args
 
 from interlock.core import validate
 from interlock.errors import BadInput
 from interlock.nouns.requests import outcomes as out
+from interlock.nouns.requests.audit import AuditAction
 from interlock.nouns.requests.request import (
     DEADLINE,
     GREATEST_PRIORITY,
@@ -16,10 +18,17 @@ from interlock.nouns.requests.request import (
     TIMEOUT,
     Act,
     RequestState,
+    require_citations,
+    require_confidence,
 )
-from interlock.nouns.requests.send_service import RequestDraft
+from interlock.nouns.requests.send_service import (
+    ANY_SWARM,
+    RequestDraft,
+    note_how_to_go_on,
+    outcome_of,
+)
 from interlock.nouns.swarms.head import ABILITY, ALL_AGENTS, BODY_LIMIT
-from interlock.runtime.calls import Calls, D, call
+from interlock.runtime.calls import Calls, D, call, patiently
 from interlock.runtime.given import Given
 from interlock.steps import Op
 
@@ -32,9 +41,9 @@ if TYPE_CHECKING:
 LISTED = 100
 MOST = 10_000
 LONGEST_DEADLINE = 7 * DEADLINE
-CITATIONS_LIMIT = 64
-CITATION_LIMIT = 1024
+SHORTEST = 0.001
 STATES: tuple[RequestState, ...] = get_args(RequestState)
+RECEIVED_STATES = ("received", "running", "answered", "acknowledged")
 
 
 class RequestCalls(Calls[D]):
@@ -67,6 +76,7 @@ class RequestCalls(Calls[D]):
     ) -> Op[out.SendRequestOutcome | GivenFenced]:
         """Ask a swarm: its agent ``to``, any of its agents with an ability (``can:X``), or all (*).
 
+        The swarm ``*`` is any that is online and can do it: the better of two that are drawn.
         The request is durable when this returns, also while the bus is away; it is carried out at
         most until its ``deadline``.  A higher ``priority`` (1 to 10) comes first.  With ``wait``
         the answer is the result, if it comes in time; the request goes on if not.  ``timeout`` is
@@ -77,7 +87,7 @@ class RequestCalls(Calls[D]):
         patience = validate.wait_time(wait)
         chosen = "" if id is None else validate.name(id, "id of a request")
         draft = RequestDraft(
-            to_swarm=validate.name(swarm, "swarm"),
+            to_swarm=_swarm(swarm, to),
             to_agent=_whom(to),
             body=validate.payload(payload, "payload", BODY_LIMIT),
             task_type=validate.name(type, "type"),
@@ -90,20 +100,44 @@ class RequestCalls(Calls[D]):
             name=chosen,
             correlation_id=validate.name(correlation, "correlation") if correlation else "",
             reply_to="" if reply_to is None else validate.name(reply_to, "reply_to"),
-            confidence=_confidence(confidence),
-            citations=_citations(citations),
+            confidence=require_confidence(confidence),
+            citations=require_citations(citations),
             notice=validate.flag(notice, "notice") and not patience,
         )
         identity = self._identity(given)
-        sending = self._sent(identity.actor, draft, patience)
-        return self._fenced(identity, sending)
+        return self._fenced(identity, self._sent(identity.actor, draft, patience))
 
     def _sent(self, actor: Actor, draft: RequestDraft, wait: float) -> Op[out.SendRequestOutcome]:
-        sent = yield from self._service.sender.send(actor, draft)
-        if not wait or not isinstance(sent, out.RequestSent | out.RequestExists):
+        sender, clock = self._service.sender, self.context.runner.clock
+        if not wait:
+            return (yield from sender.send(actor, draft))
+        ends = clock.monotonic() + wait
+        sent, finding = yield from sender.ask(actor, draft, wait)
+        if finding is not None:
+            return outcome_of(finding)
+        if not isinstance(sent, out.RequestSent | out.RequestExists):
             return sent
-        result = yield from self._service.sender.result(actor, sent.request, wait)
+        if isinstance(sent, out.RequestExists) and sent.differs:  # its result answers another one
+            return sent
+        left = max(ends - clock.monotonic(), 0.001)
+        result = yield from self._result(actor, sent.request, left)
         return sent if isinstance(result, out.UnknownRequest) else result
+
+    def _result(self, actor: Actor, request: str, wait: float | str) -> Op[out.ResultOutcome]:
+        """The result; the wait goes on while our home does not answer."""
+
+        def attempt(left: float | str) -> Op[out.ResultOutcome]:
+            return self._waited(actor, request, validate.wait_time(left))
+
+        return patiently(self.context, "the wait for a result", attempt, wait)
+
+    def _waited(self, actor: Actor, request: str, wait: float) -> Op[out.ResultOutcome]:
+        """The result; a caller that is interrupted learns how to ask for it later."""
+        try:
+            return (yield from self._service.sender.result(actor, request, wait))
+        except KeyboardInterrupt as error:
+            note_how_to_go_on(error, request)
+            raise
 
     @call
     def result(self, request: str, *, wait: float | str = 0) -> Op[out.ResultOutcome]:
@@ -113,7 +147,7 @@ class RequestCalls(Calls[D]):
         """
         actor = self.context.me().actor
         named = validate.name(request, "request")
-        return self._service.sender.result(actor, named, validate.wait_time(wait))
+        return self._result(actor, named, wait)
 
     @call
     def cancel(
@@ -144,8 +178,48 @@ class RequestCalls(Calls[D]):
         begin = "" if after is None else validate.name(after, "request")
         most = validate.integer(limit, "limit", 1, MOST)
         if validate.flag(received, "received"):
-            return list_received(name, begin, most)
-        return list_requests(_states(state), name, begin, most)
+            if begin and not name and "@" not in begin:
+                raise BadInput(f"{begin!r:.60} may be of any swarm; write it as ID@SWARM")
+            return list_received(_states(state, RECEIVED_STATES), name, begin, most)
+        return list_requests(_states(state, STATES), name, begin, most)
+
+    @call
+    def audit(
+        self,
+        day: str = "today",
+        *,
+        action: str | None = None,
+        swarm: str | None = None,
+        request: str | None = None,
+        limit: int = LISTED,
+    ) -> Op[out.AuditList]:
+        """The last events between swarms on a day (``2026-11-16``, in UTC), as the record has them.
+
+        ``action`` selects what became of them: ``SHARE``, ``HOLD`` or ``ESCALATE``; ``swarm`` those
+        from or to a swarm, and ``request`` those of one request, by its id.
+        """
+        from interlock.nouns.requests.audit_service import DAY, AuditFilter, audit_lines
+
+        begin = _day(day, self.context.runner.clock.wall())
+        wanted = AuditFilter(
+            begin=begin,
+            end=begin + DAY,
+            action=_action(action),
+            swarm="" if swarm is None else validate.name(swarm, "swarm"),
+            request="" if request is None else validate.name(request, "request"),
+        )
+        return audit_lines(wanted, validate.integer(limit, "limit", 1, MOST))
+
+    @call
+    def write_audit(self, folder: str) -> Op[out.AuditWritten | out.AuditBusy]:
+        """Bring the daily files of the audit in a folder up to date: JSON Lines, one a day.
+
+        A file is deleted after 90 days, or later if the record is kept for longer.  With a folder
+        in the settings (``audit`` under ``[request]``) ``maintain`` does this.
+        """
+        from interlock.nouns.requests.audit_service import write_audit
+
+        return write_audit(self.context, validate.text(folder, "folder", validate.METADATA_LIMIT))
 
     @call
     def tend(self) -> Op[int]:
@@ -201,18 +275,48 @@ class QuarantineCalls(Calls[D]):
         return drop(self.context.requests, actor, tuple(validate.name(id_, "id") for id_ in ids))
 
 
+def _day(text: str, now: float) -> float:
+    """The begin of a day in UTC."""
+    word = validate.text(text, "day", validate.METADATA_LIMIT).strip()
+    back = {"today": 0, "yesterday": 1}.get(word)
+    if back is not None:
+        return (now // 86400 - back) * 86400.0
+    try:
+        return datetime.fromisoformat(f"{date.fromisoformat(word)}T00:00:00+00:00").timestamp()
+    except ValueError:
+        raise BadInput(
+            f"the day {word[:40]!r} is not like 2026-11-16, today or yesterday"
+        ) from None
+
+
+def _action(text: str | None) -> str:
+    word = "" if text is None else validate.text(text, "action", validate.REASON_LIMIT).upper()
+    if word not in ("", *get_args(AuditAction)):
+        known = ", ".join(get_args(AuditAction))
+        raise BadInput(f"there is no action {word[:40]!r}; there are {known}")
+    return word
+
+
+def _swarm(text: str, to: str) -> str:
+    if text != ANY_SWARM:
+        return validate.name(text, "swarm")
+    if not to.startswith(ABILITY):
+        raise BadInput(f"which swarm has {to!r:.40}? '*' as the swarm needs an ability: can:X")
+    return text
+
+
 def _whom(text: str) -> str:
     if text == ALL_AGENTS:
         return text
-    if text.startswith(ABILITY):
+    if str(text).startswith(ABILITY):
         return ABILITY + validate.name(text.removeprefix(ABILITY), "ability")
     return validate.name(text, "agent of the other swarm")
 
 
 def _positive(text: float | str, what: str, most: float) -> float:
     found = validate.duration(text, what)
-    if not 0 < found <= most:
-        raise BadInput(f"the {what} is {validate.span(found)}; give up to {validate.span(most)}")
+    if not SHORTEST <= found <= most:
+        raise BadInput(f"the {what} is {validate.span(found)}; give 1 ms to {validate.span(most)}")
     return found
 
 
@@ -220,9 +324,10 @@ def _deadline(moment: Moment | None, now: float) -> float:
     """Seconds until the deadline."""
     if moment is None:
         return DEADLINE
-    return _positive(
-        validate.future_moment(moment, now, "deadline") - now, "deadline", LONGEST_DEADLINE
-    )
+    left = validate.future_moment(moment, now, "deadline") - now
+    if left < 0:
+        raise BadInput("the deadline is over already; give a time to come, or a duration like 2h")
+    return _positive(left, "deadline", LONGEST_DEADLINE)
 
 
 def _act(text: str) -> Act:
@@ -231,28 +336,9 @@ def _act(text: str) -> Act:
     return text  # type: ignore[return-value]
 
 
-def _confidence(value: float | None) -> float | None:
-    if value is None:
-        return None
-    known: object = value
-    if not isinstance(known, int | float) or not 0 <= known <= 1:
-        raise BadInput("the confidence is a number from 0 to 1")
-    return float(known)
-
-
-def _citations(values: Iterable[str]) -> tuple[str, ...]:
-    found = tuple(validate.require_iterable(values, "citations"))
-    if len(found) > CITATIONS_LIMIT:
-        raise BadInput(f"{len(found)} citations are given; {CITATIONS_LIMIT} are allowed")
-    for each in found:
-        if not validate.text(each, "citation", CITATION_LIMIT):
-            raise BadInput("a citation is empty; leave it out")
-    return found
-
-
-def _states(given: Iterable[str]) -> tuple[str, ...]:
-    wanted = validate.names(given, "state", len(STATES))
-    unknown = [each for each in wanted if each not in STATES]
+def _states(given: Iterable[str], known: tuple[str, ...]) -> tuple[str, ...]:
+    wanted = validate.names(given, "state", len(known))
+    unknown = [each for each in wanted if each not in known]
     if unknown:
-        raise BadInput(f"there is no state {unknown[0]!r}; there are {', '.join(STATES)}")
+        raise BadInput(f"there is no state {unknown[0]!r}; there are {', '.join(known)}")
     return wanted

@@ -6,7 +6,8 @@
     4  receiver  verified, then one commit at home: the mark against replay, which is new; the
                  peer's trust, which is as it was verified with; and a task
     5  bus       the envelope is deleted
-    6  receiver  a worker claims the task and does the work
+    6  receiver  a worker claims the task and does the work; one that waits in the process that
+                 takes the request in has its claim with step 4
     7  receiver  the task is complete and its result is in the outbox, one commit
     8  bus       the result is put under ``res/{asker}/``
     9  asker     verified, then one commit at home: the finding, which is new; the end of the
@@ -18,6 +19,12 @@ same swarm finds: an outbox entry after 1 and 7, an envelope on the bus after 2,
 that expires after 6.  Doing a step twice is harmless: a message that was taken in before is known
 by its mark, and a result that was accepted before by its digest.
 
+**Many at once.**  1 and 7 are a commit for each request; the others are shared.  The callers of a
+process post together (``posting.py``), one of them follows the bus and takes in for all that wait
+(``result_waits.py``), and 3, 5 and 10 follow in the background (``cleanup.py``): on the way of an
+asker there are 1, 2, 4, 7, 8 and 9.  The commit that ends a request deletes its outbox entry, too,
+so the request of an asker that waits rarely needs 3.
+
 Posting writes without a check.  An envelope under the same key is an earlier attempt of the same
 message, or rubbish by a client of the bus, and in both cases the new one is better.
 
@@ -27,8 +34,9 @@ else with the result again.  So no receipt is sent in the ordinary case, and a s
 taken for a lost request.  A replay of an earlier attempt is answered by nothing.
 
 **Quarantine.**  A message that is refused is deleted from the bus and kept here with the reason.
-The number is bounded; above the bound such messages are deleted.  Only a message with a valid
-signature has its payload kept, so that an operator can release it.
+The number is bounded, in all and for each swarm; above a bound such messages are deleted, without a
+commit.  Only a message with a valid signature has its payload kept, so that an operator can release
+it.  Its id is made from that of the message, so a message is kept once however often it arrives.
 """
 
 from __future__ import annotations
@@ -42,26 +50,26 @@ from interlock.core.rate import RateLog
 from interlock.nouns.requests.request import OutgoingRequest, RequestFinding, ResultStatus
 from interlock.nouns.swarms.breaker import Breaker
 from interlock.nouns.swarms.head import RequestHead
+from interlock.nouns.swarms.limits import PeerCounts
 from interlock.nouns.swarms.reputation import Reputation
 
 EntryKind: TypeAlias = Literal["request", "result", "receipt"]
 
 QUARANTINE_LIMIT = 1000
-UNSIGNED_LIMIT = 200
-"""Messages in quarantine: all, and those whose signature says nothing."""
-SEEN_LIMIT = 200_000
-"""Messages of one peer that are remembered against replay: above this its messages wait."""
+UNSIGNED_LIMIT = SIGNED_LIMIT = 200
+"""Messages in quarantine: all, those whose signature says nothing, and those of one swarm."""
 REQUEST_LABEL = "request"
 """The label of the tasks that are requests."""
 
 
 class OutboxEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An envelope to be posted; the body of a request is an item of its own."""
+    """An envelope to be posted, until it expires; the body of a request is an item of its own."""
 
     kind: EntryKind
     to: str
     request: str
     envelope: Raw
+    expires: float = 0.0
     body: Raw = Raw(b"")
 
 
@@ -149,6 +157,7 @@ _QUARANTINED = codec.Decoder(QuarantinedMessage)
 _CONTENT = codec.Decoder(QuarantineContent)
 _NAME = codec.Decoder(RequestName)
 _RATE = codec.Decoder(RateLog)
+_COUNTS = codec.Decoder(PeerCounts)
 _BREAKER = codec.Decoder(Breaker)
 _REPUTATION = codec.Decoder(Reputation)
 
@@ -161,6 +170,7 @@ decode_quarantined = _QUARANTINED.read_if_present
 decode_content = _CONTENT.read_if_present
 decode_name = _NAME.read_if_present
 decode_rate = _RATE.read_if_present
+decode_counts = _COUNTS.read_if_present
 decode_breaker = _BREAKER.read_if_present
 decode_reputation = _REPUTATION.read_if_present
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, TypeAlias, get_args
 
 from interlock.core import keys
 from interlock.core.outcomes import GivenFenced
 from interlock.nouns.requests import outcomes as out
-from interlock.runtime.noun import KeyKind, Noun, Part
+from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Given, Operation, Request, option
 
 Names: TypeAlias = tuple[str, ...]
@@ -21,7 +21,9 @@ _READ = f"{_MODULE}.exchange"
 class RequestSend(Request, frozen=True, kw_only=True):
     """Ask another swarm."""
 
-    swarm: Annotated[str, option("name", "the swarm to ask", positional=True)]
+    swarm: Annotated[
+        str, option("text", "the swarm to ask, or * for any that can do it", positional=True)
+    ]
     to: Annotated[
         str,
         option(
@@ -81,16 +83,40 @@ class RequestsList(Request, frozen=True, kw_only=True):
     """Requests by id."""
 
     state: Annotated[
-        Names, option("names", "only in these states: open, escalated, answered, cancelled")
+        Names,
+        option(
+            "names",
+            "only in these states: open, escalated, answered, cancelled; of those received:"
+            " received, running, answered, acknowledged",
+        ),
     ] = ()
     received: Annotated[bool, option("flag", "those that other swarms sent to us")] = False
     swarm: Annotated[str | None, option("name", "only to, or from, this swarm")] = None
-    after: Annotated[str | None, option("name", "start after this id")] = None
+    after: Annotated[
+        str | None, option("name", "start after this id; of those received: ID@SWARM")
+    ] = None
     limit: Annotated[int, option("int", "how many to list at most", least=1, most=10_000)] = 100
+
+
+class RequestAudit(Request, frozen=True, kw_only=True):
+    """What happened between swarms on a day."""
+
+    day: Annotated[str, option("text", "2026-11-16, today or yesterday; in UTC")] = "today"
+    action: Annotated[
+        str | None, option("text", "only with this action: SHARE, HOLD or ESCALATE")
+    ] = None
+    swarm: Annotated[str | None, option("name", "only from, or to, this swarm")] = None
+    request: Annotated[str | None, option("name", "only of this request, by its id")] = None
+    limit: Annotated[int, option("int", "how many to list at most", least=1, most=10_000)] = 100
+    out: Annotated[
+        str | None, option("path", "bring the daily files in this folder up to date instead")
+    ] = None
 
 
 class RequestServe(Request, frozen=True, kw_only=True):
     """Carry out requests of other swarms with a program."""
+
+    exit_words: ClassVar[dict[int, str]] = {0: "asked to stop"}
 
     can: Annotated[
         Names, option("names", "abilities: requests for these, and those for you by name")
@@ -99,6 +125,10 @@ class RequestServe(Request, frozen=True, kw_only=True):
     timeout: Annotated[Duration | None, option("duration", "end a program that takes longer")] = (
         None
     )
+    ttl: Annotated[
+        Duration,
+        option("duration", "how long a claim lives if this command dies; then another one begins"),
+    ] = 60.0
     command: Annotated[Names, option("command", "the program, after --", positional=True)] = ()
 
 
@@ -122,6 +152,18 @@ def _send(fleet: Any, request: RequestSend) -> Any:  # noqa: ANN401
     )
 
 
+def _audit(fleet: Any, request: RequestAudit) -> Any:  # noqa: ANN401
+    if request.out is not None:
+        return fleet.requests.write_audit(request.out)
+    return fleet.requests.audit(
+        request.day,
+        action=request.action,
+        swarm=request.swarm,
+        request=request.request,
+        limit=request.limit,
+    )
+
+
 NOUN = Noun(
     name="request",
     help="work that agents ask of other swarms, signed and answered once",
@@ -137,15 +179,33 @@ NOUN = Noun(
         KeyKind(prefix=keys.OUTBOX, read=f"{_READ}:decode_outbox"),
         KeyKind(prefix=keys.RECEIVED, read=f"{_READ}:decode_received"),
         KeyKind(prefix=keys.UNANSWERED, read=f"{_READ}:examine"),
+        KeyKind(prefix=keys.UNACKNOWLEDGED, read=f"{_MODULE}.acknowledgements:decode_mark"),
         KeyKind(prefix=keys.SEEN, read=f"{_READ}:decode_seen", bulk=True),
         KeyKind(prefix=keys.FINDINGS, read=f"{_READ}:decode_finding"),
-        KeyKind(prefix=keys.REQUEST_RATES, read=f"{_READ}:decode_rate"),
-        KeyKind(prefix=keys.BREAKERS, read=f"{_READ}:decode_breaker"),
-        KeyKind(prefix=keys.REPUTATIONS, read=f"{_READ}:decode_reputation"),
+        # Without these a peer is unknown again; damaged ones would stop all requests to it.
+        KeyKind(prefix=keys.REQUEST_RATES, read=f"{_READ}:decode_rate", repair=DELETE),
+        KeyKind(prefix=keys.PEER_COUNTS, read=f"{_READ}:decode_counts", repair=DELETE),
+        KeyKind(
+            prefix=keys.REQUEST_REFUSALS,
+            read=f"{_MODULE}.refusal_rules:decode_tally",
+            repair=DELETE,
+        ),
+        KeyKind(
+            prefix=keys.REQUESTS_REFUSED,
+            read=f"{_MODULE}.refusal_rules:decode_refused",
+            repair=DELETE,
+        ),
+        KeyKind(prefix=keys.BREAKERS, read=f"{_READ}:decode_breaker", repair=DELETE),
+        KeyKind(prefix=keys.REPUTATIONS, read=f"{_READ}:decode_reputation", repair=DELETE),
     ),
     ids={"request": "req_"},
+    why={"request": f"{_MODULE}.why:request"},
+    health=Part(46, f"{_MODULE}.health:health"),
+    history=f"{_MODULE}.history:RequestHistory",
+    related=f"{_MODULE}.history:related",
     housekeeping=Part(25, f"{_MODULE}.housekeeping:RequestHousekeepingPart"),
     events=True,
+    metrics=f"{_MODULE}.metrics:RequestMetrics",
     texts=(f"{_MODULE}.text",),
     operations=(
         Operation(
@@ -158,6 +218,7 @@ NOUN = Noun(
             act=_send,
             examples=(
                 'interlock request send bank can:audit \'{"file": "q3.csv"}\' --wait 30s',
+                "interlock request send '*' can:audit @report.json",
                 "interlock request send bank bob @report.json --type review --id q3",
             ),
         ),
@@ -180,7 +241,10 @@ NOUN = Noun(
             reads=True,
             pages=True,
             call="requests.list",
-            examples=("interlock request list --state open,escalated",),
+            examples=(
+                "interlock request list --state open,escalated",
+                "interlock request list --received --state running",
+            ),
         ),
         Operation(
             name="request cancel",
@@ -189,6 +253,19 @@ NOUN = Noun(
             outcomes=(out.RequestCancelled, out.RequestOver, out.UnknownRequest, GivenFenced),
             needs="agent",
             call="requests.cancel",
+        ),
+        Operation(
+            name="request audit",
+            help="list what happened between swarms on a day, or write daily files of it",
+            request=RequestAudit,
+            outcomes=(out.AuditList, out.AuditWritten, out.AuditBusy),
+            needs="store",
+            reads=True,
+            act=_audit,
+            examples=(
+                "interlock request audit --day yesterday --action HOLD",
+                "interlock request audit --out /var/log/interlock",
+            ),
         ),
         Operation(
             name="request serve",

@@ -9,6 +9,7 @@ from msgspec import Struct
 from interlock.core import outcomes
 from interlock.core.decision import Refusal, Success
 from interlock.core.outcomes import Listing, always
+from interlock.nouns.requests.audit import AuditEntry
 from interlock.nouns.requests.exchange import EntryKind
 from interlock.nouns.requests.request import RequestState, ResultStatus
 
@@ -28,16 +29,19 @@ class RequestSent(Success, frozen=True, kw_only=True, tag="requested"):
 
 
 class RequestExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
-    """A request was sent under this id before, and stays as it is."""
+    """A request was sent under this id before, and stays as it is.
+
+    ``differs`` says that it asks for something else: it has another payload, type or receiver.
+    """
 
     request: str
     state: RequestState
+    differs: bool = False
 
 
 class SwarmNotAllowed(Refusal, frozen=True, kw_only=True, tag="not_allowed"):
     """The swarm is not on our list."""
 
-    counted = True
     exit_status = 3
     http_status = 403
     swarm: str
@@ -46,7 +50,6 @@ class SwarmNotAllowed(Refusal, frozen=True, kw_only=True, tag="not_allowed"):
 class RequestLimited(Refusal, frozen=True, kw_only=True, tag="rate_limited"):
     """The agent made as many requests to this swarm as it may; retry after ``retry_in`` seconds."""
 
-    counted = True
     http_status = 429
     agent: str
     swarm: str
@@ -56,11 +59,14 @@ class RequestLimited(Refusal, frozen=True, kw_only=True, tag="rate_limited"):
 
 
 class SwarmUnavailable(Refusal, frozen=True, kw_only=True, tag="unavailable"):
-    """Nothing is sent to this swarm for now: it did not answer, or its record is bad."""
+    """Nothing is sent to this swarm for now: it did not answer, or its record is bad.
+
+    ``unable`` means that no swarm which is online can do it, if any would do (``*``).
+    """
 
     http_status = 429
     swarm: str
-    reason: Literal["circuit_open", "conflicts", "timeouts"]
+    reason: Literal["circuit_open", "conflicts", "timeouts", "unable"]
     retry_in: float
 
 
@@ -73,7 +79,7 @@ class SwarmQueueFull(outcomes.Full, frozen=True, kw_only=True, tag="full"):
     retry_in: float
 
 
-class RequestAnswered(Success, frozen=True, kw_only=True, tag="result"):
+class RequestAnswered(outcomes.Answered, frozen=True, kw_only=True, tag="answered"):
     """The result of a request."""
 
     request: str
@@ -104,7 +110,8 @@ class RequestFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="fa
 class RequestOpen(Refusal, frozen=True, kw_only=True, tag="unanswered"):
     """There is no result yet; the request goes on, with further attempts until its deadline.
 
-    ``reason`` says what it waits for: the bus, the receiver, or a person (``decision``).
+    ``reason`` says what it waits for: the bus, the receiver, or a person (``decision``); ``next``
+    what happens next, and ``next_at`` when.
     """
 
     request: str
@@ -113,6 +120,8 @@ class RequestOpen(Refusal, frozen=True, kw_only=True, tag="unanswered"):
     state: RequestState
     attempt: int
     reason: str
+    next: str = ""
+    next_at: float | None = None
     decision: str = ""
 
 
@@ -150,7 +159,15 @@ SendRequestOutcome: TypeAlias = (
 
 
 class RequestView(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A request, for display; ``from_swarm`` is set for a request that we received."""
+    """A request, for display; ``from_swarm`` is set for a request that we received.
+
+    state    of a sent one: open, escalated, answered or cancelled; of a received one: received,
+             running, answered, and acknowledged when its asker has taken the result
+    step     how many of the ten steps are done, as far as this home knows
+    place    where it is: the outbox, the bus, a swarm, the agent that works on it, a decision
+    reason   what it waits for, or why it ended
+    next     what happens next, at ``next_at`` if nothing else happens before
+    """
 
     request: str
     state: str
@@ -163,19 +180,52 @@ class RequestView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     to_agent: str = ""
     from_swarm: str = ""
     attempt: int = 1
+    step: int = 0
+    place: str = ""
     reason: str = ""
+    next: str = ""
+    next_at: float | None = None
     task: str = ""
     decision: str = ""
     ended_at: float | None = None
 
 
 class RequestList(Listing[RequestView], frozen=True, kw_only=True):
-    """Requests by id; ``more`` is the last id if there are more."""
+    """Requests by id; ``more`` is the last one if there are more: received ones as ID@SWARM."""
 
     listed: ClassVar[str] = "requests"
 
     requests: tuple[RequestView, ...]
     more: str | None = None
+
+
+class AuditList(Listing[AuditEntry], frozen=True, kw_only=True):
+    """The last events of a day, oldest first; ``earlier`` if the day has more before them."""
+
+    listed: ClassVar[str] = "events"
+
+    events: tuple[AuditEntry, ...]
+    earlier: bool = False
+
+
+class AuditWritten(Success, frozen=True, kw_only=True, tag="written"):
+    """The daily files are up to date, up to a revision of the record.
+
+    ``missed`` says that entries which were not copied yet are gone from the record: copy more
+    often, or have the record keep more.
+    """
+
+    folder: str
+    lines: int
+    revision: int
+    missed: bool = False
+    deleted: tuple[str, ...] = ()
+
+
+class AuditBusy(outcomes.Busy, frozen=True, kw_only=True, tag="busy"):
+    """Another process writes to this folder at the moment."""
+
+    folder: str
 
 
 class QuarantineView(Struct, frozen=True, kw_only=True, omit_defaults=True):

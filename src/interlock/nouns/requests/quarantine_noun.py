@@ -53,6 +53,7 @@ NOUN = Noun(
         ),
     ),
     ids={"quarantine": "qua_"},
+    events=True,
     texts=("interlock.nouns.requests.text",),
     operations=(
         Operation(

@@ -4,8 +4,8 @@
               │ ^ └──cancel──────────────────────────────────> cancelled
        retry  └─┘ └──no answer after all attempts,───> escalated ──answer──> answered
                      or its deadline passed                │ └──cancel───> cancelled
-                  ^                                        │
-                  └────────────resume (queue_for_later)────┘
+                  ^                                        │ └──ask again──┐ ^
+                  └────────────resume (queue_for_later)────┘               └─┘
 
 ``TRANSITIONS`` is the table of these moves; ``rules.py`` has the decisions.
 
@@ -29,12 +29,14 @@ map is 10 minus the priority, which keeps the default of both, 5.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, validate
+from interlock.errors import BadInput, TooLarge
 from interlock.nouns.swarms.head import RequestHead, digest, milliseconds
 
 RequestState: TypeAlias = Literal["open", "escalated", "answered", "cancelled"]
@@ -46,6 +48,7 @@ TRANSITIONS: dict[str, tuple[tuple[RequestState, ...], RequestState]] = {
     "answer": (("open", "escalated"), "answered"),
     "escalate": (("open",), "escalated"),
     "resume": (("escalated",), "open"),
+    "ask_again": (("escalated",), "escalated"),
     "cancel": (("open", "escalated"), "cancelled"),
 }
 """For each action: the states that allow it, and the state after it."""
@@ -57,6 +60,10 @@ RETRY_AFTER = (60.0, 120.0, 240.0)
 """Seconds after an attempt until the next one."""
 DEADLINE = 24 * 3600.0
 FINDING_KEPT = 3600.0
+CITATIONS_LIMIT = 64
+CITATION_LIMIT = 1024
+CITATIONS_SIZE = 8 * 1024
+"""Bytes of all citations together: they are a part of the head."""
 PRIORITY, LEAST_PRIORITY, GREATEST_PRIORITY = 5, 1, 10
 
 
@@ -69,7 +76,8 @@ class OutgoingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``timed_out``  the timeout of the last attempt was counted
     ``taken``      when the receiver took it in
     ``heads``      the digests of all heads that were signed
-    ``probe``      it is the probe of the circuit breaker, or of the peer's reputation
+    ``probe``      it is the one request that goes through while the circuit breaker is half open
+    ``record_probe``  it is the one that a peer with a bad record gets every ten minutes
     ``notice``     the asker does not wait, so it gets a message with the result
     ``content``    the digest of the result that was accepted
     ``replaced_by``  the task or the request that does the work instead
@@ -87,6 +95,7 @@ class OutgoingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     heads: tuple[str, ...]
     source_hash: str
     source_size: int
+    from_swarm: str = ""
     act: Act = "request"
     priority: int = PRIORITY
     timeout: float = TIMEOUT
@@ -95,6 +104,7 @@ class OutgoingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     confidence: float | None = None
     citations: tuple[str, ...] = ()
     probe: bool = False
+    record_probe: bool = False
     notice: bool = False
     state: RequestState = "open"
     attempt: int = 1
@@ -106,12 +116,8 @@ class OutgoingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended: float | None = None
     reason: str = ""
     content: str = ""
+    equivocated: bool = False
     replaced_by: str = ""
-
-
-def made_at(request: str) -> int:
-    """When a request was made, in milliseconds: its id says so and is signed."""
-    return int(request[4:16], 16)
 
 
 def head_of(request: OutgoingRequest, *, swarm: str, bus: str, key: str, now: float) -> RequestHead:
@@ -152,7 +158,8 @@ def with_head(request: OutgoingRequest, head: RequestHead) -> OutgoingRequest:
 class ArrivedResult(Struct, frozen=True, kw_only=True):
     """A result from the bus, after its signature was verified; ``signer`` is the verified swarm.
 
-    ``posted_at`` is the time in its head.
+    ``agent`` is the one whose own key signed; it is empty for the key of the swarm.  ``posted_at``
+    is the time in its head.
     """
 
     request: str
@@ -163,6 +170,7 @@ class ArrivedResult(Struct, frozen=True, kw_only=True):
     executed_by: str
     executed_at: float
     posted_at: float
+    agent: str = ""
     result: Raw = Raw(b"null")
     error: str = ""
     confidence: float | None = None
@@ -190,12 +198,33 @@ class RequestFinding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     citations: tuple[str, ...] = ()
 
 
+def require_confidence(value: float | None) -> float | None:
+    """Return what a sender says of its body, if it is a number from 0 to 1."""
+    if value is None:
+        return None
+    known: object = value
+    if not isinstance(known, int | float) or not 0 <= known <= 1:
+        raise BadInput("the confidence is a number from 0 to 1")
+    return float(known)
+
+
+def require_citations(values: Iterable[str]) -> tuple[str, ...]:
+    """Return the citations of a body, if there are not too many for its head."""
+    found = tuple(validate.require_iterable(values, "citations"))
+    if len(found) > CITATIONS_LIMIT:
+        raise BadInput(f"{len(found)} citations are given; {CITATIONS_LIMIT} are allowed")
+    for each in found:
+        if not validate.text(each, "citation", CITATION_LIMIT):
+            raise BadInput("a citation is empty; leave it out")
+    if (size := len(codec.encode(found))) > CITATIONS_SIZE:
+        raise TooLarge(
+            f"the citations have {size} bytes; {CITATIONS_SIZE} are allowed:"
+            " put them in the payload"
+        )
+    return found
+
+
 def task_priority(priority: int) -> int:
     """The priority of the task for a request, lower first."""
     validate.integer(priority, "priority of a request", LEAST_PRIORITY, GREATEST_PRIORITY)
     return GREATEST_PRIORITY - priority
-
-
-def request_priority(priority: int) -> int:
-    """The priority of a request for a task, higher first; tasks have far more priorities."""
-    return min(max(GREATEST_PRIORITY - priority, LEAST_PRIORITY), GREATEST_PRIORITY)

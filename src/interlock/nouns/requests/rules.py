@@ -9,17 +9,23 @@ decision with the fallbacks.  A late answer still ends the request, and closes t
     alternative_swarm  acts: a new request to another swarm does the work instead
     queue_for_later    does nothing that the asker did not ask for: the attempts start again
 
+    give_up            does nothing: the request ends without a result
+
 So ``queue_for_later`` is the default when no person decides within an hour, and the request of a
 night ends by itself when its swarm is back.  The other two may do the work twice, if the receiver
-has done it already and its result is lost; a person decides that.  After the deadline there is no
-later, and no default.
+has done it already and its result is lost; a person decides that.  After the deadline, and in the
+last hour before it, there is no later: then ``give_up`` is the default, a day after.
+
+A person who chooses ``alternative_swarm`` names the swarm; without a name, the better of two that
+can do it is asked.  If that swarm cannot be asked, the person is asked again, with the reason.
 
 **The timeout** of an attempt counts once, for the circuit breaker and the reputation, and only if
 the attempt reached the bus: while the bus is away the request waits in the outbox, and the peer is
 not to blame.  It counts before the next attempt at the latest.  The timeout of a request that was
 taken in counts at its deadline: until then the receiver may work on it.
 
-**Results.**  The signature says which swarm answers; that must be the swarm that was asked.  The
+**Results.**  The signature says which swarm answers; that must be the swarm that was asked.  An
+agent with a key of its own answers requests to itself, or to an ability.  The
 result names the digest of a request's head; that must be a head of this request, so no result can
 be moved to another request.  The first result counts.  The same content again changes nothing.
 Other content is an equivocation: it is refused and kept in quarantine, and counts as a conflict in
@@ -45,22 +51,33 @@ from interlock.nouns.requests.request import (
     OutgoingRequest,
     RequestFinding,
 )
+from interlock.nouns.swarms.head import ABILITY, ALL_AGENTS
+from interlock.nouns.swarms.results import SwarmStatus
 
 DECIDE_IN = 3600.0
 """Seconds until an escalation takes its default."""
+DECIDE_LATE = 24 * 3600.0
+"""Seconds until a request whose deadline passed, or is near, ends without a decision."""
 _CLOCK_SET_BACK = 30.0
 
 StepKind: TypeAlias = Literal["time_out", "retry", "escalate"]
-EscalationReason: TypeAlias = Literal["task_unclaimed", "swarm_unavailable", "deadline_passed"]
-Fallback: TypeAlias = Literal["local_execution", "queue_for_later", "alternative_swarm"]
+EscalationReason: TypeAlias = Literal[
+    "task_unclaimed", "swarm_unavailable", "deadline_passed", "message_refused"
+]
 ResultRefusedFor: TypeAlias = Literal[
-    "unknown_request", "wrong_swarm", "wrong_head", "cancelled", "equivocation"
+    "unknown_request", "wrong_swarm", "wrong_agent", "wrong_head", "cancelled", "equivocation"
 ]
 
 _WHY: dict[EscalationReason, str] = {
     "task_unclaimed": "no agent of the swarm took the request in",
     "swarm_unavailable": "all agents of the swarm are offline",
     "deadline_passed": "no answer came before the deadline",
+    "message_refused": "the message cannot be sent, and is in quarantine",
+}
+_STATUS: dict[SwarmStatus, str] = {
+    "online": "",
+    "degraded": "the swarm is degraded: it has no agent, or its entry or its process is missing",
+    "offline": "the swarm is offline",
 }
 
 
@@ -87,11 +104,16 @@ class ResultRefused(Struct, frozen=True, kw_only=True):
 
     reason: ResultRefusedFor
     detail: str
+    repeated: bool = False
+    """Another result of the same request was refused for this before."""
 
     @property
     def conflict(self) -> bool:
-        """Whether it counts as a conflict in the reputation of the swarm."""
-        return self.reason == "equivocation"
+        """Whether it counts as a conflict in the reputation of the swarm.
+
+        Each request counts once: anyone can put a signed result on the bus again.
+        """
+        return self.reason == "equivocation" and not self.repeated
 
 
 def transition(request: OutgoingRequest, act: str, **changes: object) -> OutgoingRequest:
@@ -130,10 +152,15 @@ def _after_attempt(request: OutgoingRequest, posted: float) -> RequestStep:
 
 
 def due_step(request: OutgoingRequest, now: float) -> StepKind | None:
-    """What is to be done now; also if the clock was set back since the last attempt."""
+    """What is to be done now; also if the clock was set back since the last attempt.
+
+    A process that comes after the deadline sends no further attempt, which would be expired.
+    """
     step = next_step(request)
     if step is None:
         return None
+    if step.kind == "retry" and now >= request.deadline:
+        return "escalate"
     waits = request.posted if request.taken is None else None
     set_back = waits is not None and now < waits - _CLOCK_SET_BACK
     return step.kind if now >= step.at or set_back else None
@@ -157,15 +184,6 @@ def time_out(request: OutgoingRequest) -> OutgoingRequest:
 def retry(request: OutgoingRequest, head: str, now: float) -> OutgoingRequest:
     """Another attempt, with the digest of its new head."""
     return _attempt(transition(request, "retry"), head, now)
-
-
-def sign_again(request: OutgoingRequest, head: str) -> OutgoingRequest:
-    """The attempt waited in the outbox until it expired: the same attempt with a new head.
-
-    No head is ever dropped, since a post whose answer is lost may have succeeded; so sign again
-    only when the bus answers, not while it is away.
-    """
-    return replace(request, heads=_with(request.heads, head))
 
 
 def resume(request: OutgoingRequest, head: str, now: float) -> OutgoingRequest:
@@ -199,49 +217,83 @@ def cancel(
 # Escalation.
 
 
-def escalation_reason(request: OutgoingRequest, now: float, *, online: bool) -> EscalationReason:
-    """Why a request is escalated now; ``online`` is whether its swarm is."""
+def escalation_reason(
+    request: OutgoingRequest, now: float, status: SwarmStatus
+) -> EscalationReason:
+    """Why a request is escalated now; ``status`` is that of its swarm."""
     if now >= request.deadline:
         return "deadline_passed"
-    return "task_unclaimed" if online else "swarm_unavailable"
+    return "swarm_unavailable" if status == "offline" else "task_unclaimed"
 
 
 def escalate(
-    request: OutgoingRequest, reason: EscalationReason, decision: str, now: float
+    request: OutgoingRequest,
+    reason: EscalationReason,
+    decision: str,
+    now: float,
+    status: SwarmStatus = "online",
 ) -> tuple[OutgoingRequest, HumanDecision]:
     """Escalate an open request: what to store of it, and the decision with this id."""
+    asked = question(request, reason, decision, now, status=status)
+    return transition(request, "escalate", decision=decision, reason=reason), asked
+
+
+def ask_again(
+    request: OutgoingRequest, decision: str, why: str, now: float
+) -> tuple[OutgoingRequest, HumanDecision]:
+    """The option that a person chose has no effect: another decision, which says why."""
+    reason: EscalationReason = request.reason or "task_unclaimed"  # type: ignore[assignment]
+    asked = question(request, reason, decision, now, why=why)
+    return transition(request, "ask_again", decision=decision), asked
+
+
+def question(
+    request: OutgoingRequest,
+    reason: EscalationReason,
+    decision: str,
+    now: float,
+    *,
+    status: SwarmStatus = "online",
+    why: str = "",
+) -> HumanDecision:
+    """The decision about a request without an answer; ``why`` says what did not help."""
     later = now + DECIDE_IN < request.deadline and reason != "deadline_passed"
-    question = {
+    said = [_WHY[reason], "" if reason == "swarm_unavailable" else _STATUS[status], why]
+    asked = {
         "type": reason,
         "request_id": request.id,
         "target_swarm": request.to_swarm,
         "target_agent": request.to_agent,
         "task_type": request.task_type,
         "attempts": request.attempt,
-        "reason": _WHY[reason],
+        "swarm_status": status,
+        "reason": "; ".join(filter(None, said)),
         "fallback_options": [each.name for each in _options(later=later)],
     }
-    asked = HumanDecision(
+    return HumanDecision(
         id=decision,
         about=f"request/{request.id}",
         agent=request.agent,
-        question=Raw(msgspec.json.encode(question)),
+        question=Raw(msgspec.json.encode(asked)),
         at=now,
         options=_options(later=later),
-        default="queue_for_later" if later else "",
-        deadline=now + DECIDE_IN if later else None,
+        default="queue_for_later" if later else "give_up",
+        deadline=now + (DECIDE_IN if later else DECIDE_LATE),
     )
-    return transition(request, "escalate", decision=decision, reason=reason), asked
 
 
 def _options(*, later: bool) -> tuple[DecisionOption, ...]:
     queue = DecisionOption(
         name="queue_for_later", text="send it again, until its deadline", acts=False
     )
+    end = DecisionOption(name="give_up", text="end the request without a result", acts=False)
     return (
         DecisionOption(name="local_execution", text="do the work in this swarm instead"),
-        *((queue,) if later else ()),
-        DecisionOption(name="alternative_swarm", text="ask another swarm instead"),
+        queue if later else end,
+        DecisionOption(
+            name="alternative_swarm",
+            text='ask another swarm instead: {"option": "alternative_swarm", "swarm": NAME}',
+        ),
     )
 
 
@@ -258,6 +310,10 @@ def accept_result(
     if arrived.signer != request.to_swarm:
         detail = f"{arrived.signer} signed it; {request.to_swarm} was asked"
         return ResultRefused(reason="wrong_swarm", detail=detail)
+    named = request.to_agent != ALL_AGENTS and not request.to_agent.startswith(ABILITY)
+    if named and arrived.agent not in ("", request.to_agent):
+        detail = f"{arrived.agent} signed it; {request.to_agent} was asked"
+        return ResultRefused(reason="wrong_agent", detail=detail)
     if arrived.in_reply_to not in request.heads:
         detail = f"it answers another request than {request.id}"
         return ResultRefused(reason="wrong_head", detail=detail)
@@ -269,7 +325,7 @@ def accept_result(
 def _refused_by_state(request: OutgoingRequest) -> ResultRefused | None:
     if request.state == "answered":
         detail = f"{request.to_swarm} signed two different results of {request.id}"
-        return ResultRefused(reason="equivocation", detail=detail)
+        return ResultRefused(reason="equivocation", detail=detail, repeated=request.equivocated)
     if request.state == "cancelled":
         detail = f"{request.id} was cancelled: {request.reason}"
         return ResultRefused(reason="cancelled", detail=detail)

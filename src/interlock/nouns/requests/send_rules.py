@@ -11,18 +11,20 @@ that there is one probe among all processes.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from interlock.core import keys, rate
 from interlock.core.decision import Decision, Event, Write
-from interlock.core.rate import Rate, RateLog
+from interlock.core.rate import RateLog
 from interlock.nouns.messages.decision import HumanDecision
 from interlock.nouns.messages.decision_rules import opening
 from interlock.nouns.messages.message import StoredMessage, Unread
 from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.nouns.requests import rules
+from interlock.nouns.requests.audit import AuditFacts, facts_of_request, passed_ms
 from interlock.nouns.requests.exchange import OutboxEntry, RequestName
 from interlock.nouns.requests.outcomes import (
     RequestExists,
@@ -33,12 +35,13 @@ from interlock.nouns.requests.outcomes import (
     SwarmQueueFull,
     SwarmUnavailable,
 )
-from interlock.nouns.requests.request import OutgoingRequest, RequestFinding, made_at
+from interlock.nouns.requests.request import OutgoingRequest, RequestFinding
 from interlock.nouns.requests.rules import EscalationReason
 from interlock.nouns.swarms import breaker, reputation
 from interlock.nouns.swarms.breaker import CLOSED, PROBE_LEASE, Breaker, BreakerOpen
-from interlock.nouns.swarms.limits import QueueFull
+from interlock.nouns.swarms.limits import DEFAULT_LIMITS, PeerLimits, QueueFull, id_time
 from interlock.nouns.swarms.reputation import UNKNOWN, Reputation, ReputationBlocked
+from interlock.nouns.swarms.results import SwarmStatus
 
 
 class PeerFacts(Struct, frozen=True, kw_only=True):
@@ -49,6 +52,7 @@ class PeerFacts(Struct, frozen=True, kw_only=True):
     """
 
     allowed: bool = True
+    limits: PeerLimits = DEFAULT_LIMITS
     breaker: Breaker = CLOSED
     probing: bool = False
     reputation: Reputation = UNKNOWN
@@ -69,16 +73,20 @@ class NewRequest(Struct, frozen=True, kw_only=True):
 
 
 def send(
-    new: NewRequest, before: OutgoingRequest | None, peer: PeerFacts, limit: Rate, now: float
+    new: NewRequest, before: OutgoingRequest | None, peer: PeerFacts, now: float
 ) -> Decision[RequestSent | SendRefusal]:
     """Send a request; ``before`` is the one that has its id already."""
     request = new.request
     if before is not None:
-        return Decision(outcome=RequestExists(request=before.id, state=before.state))
-    passed = _passed(request, peer, limit, now)
+        return Decision(
+            outcome=RequestExists(
+                request=before.id, state=before.state, differs=_asked(before) != _asked(request)
+            )
+        )
+    passed = _passed(request, peer, now)
     if not isinstance(passed, _Passed):
         return Decision(outcome=passed)
-    request = replace(request, probe=passed.probe)
+    request = replace(request, probe=passed.probe, record_probe=passed.record_probe)
     named = RequestName(request=request.id, at=now)
     puts, deletes = changed(None, request)
     return Decision(
@@ -96,16 +104,21 @@ def send(
             Write(keys.outbox(request.to_swarm, request.message), new.entry),
             *(
                 (Write(keys.request_rate("to", request.to_swarm, request.agent), passed.rates),)
-                if limit.limit
+                if peer.limits.rate
                 else ()
             ),
             *((Write(keys.request_name(new.name), named),) if new.name else ()),
             *passed.puts,
         ),
         deletes=deletes,
-        events=(Event("request:sent", request.agent),),
+        events=(_event("sent", request, in_rate=True if peer.limits.rate else None),),
         trace=request.correlation_id,
     )
+
+
+def _asked(request: OutgoingRequest) -> tuple[str, ...]:
+    """What a request asks for; not of which swarm, since any that is able may be chosen."""
+    return request.to_agent, request.task_type, request.source_hash
 
 
 class _Passed(Struct, frozen=True, kw_only=True):
@@ -113,16 +126,12 @@ class _Passed(Struct, frozen=True, kw_only=True):
 
     rates: RateLog
     puts: tuple[Write, ...]
-
-    @property
-    def probe(self) -> bool:
-        return bool(self.puts)
+    probe: bool
+    record_probe: bool
 
 
-def _passed(
-    request: OutgoingRequest, peer: PeerFacts, limit: Rate, now: float
-) -> _Passed | SendRefusal:
-    swarm = request.to_swarm
+def _passed(request: OutgoingRequest, peer: PeerFacts, now: float) -> _Passed | SendRefusal:
+    swarm, limit = request.to_swarm, peer.limits.requests
     if not peer.allowed:
         return SwarmNotAllowed(swarm=swarm)
     puts: list[Write] = []
@@ -141,7 +150,7 @@ def _passed(
         probed = reputation.probe_sent(peer.reputation, now)
         puts.append(Write(keys.reputation(swarm), probed))
     milliseconds = round(now * 1000)
-    rates = rate.admit(peer.rates, made_at(request.id), limit, milliseconds)
+    rates = rate.admit(peer.rates, id_time(request.message), limit, milliseconds)
     if rates is None:
         return RequestLimited(
             agent=request.agent,
@@ -154,7 +163,7 @@ def _passed(
         return SwarmQueueFull(
             swarm=swarm, depth=full.depth, limit=full.limit, retry_in=full.retry_in
         )
-    return _Passed(rates=rates, puts=tuple(puts))
+    return _Passed(rates=rates, puts=tuple(puts), probe=closed.probe, record_probe=trusted.probe)
 
 
 # The index of the next steps.
@@ -235,13 +244,16 @@ def time_out(
         before = reputation.record(peer.reputation, ["answered"] * answers)
         record = after_request(request, before, "timeout")
         puts = (*puts, Write(keys.reputation(request.to_swarm), record))
+    elif request.record_probe:
+        record = reputation.probe_failed(peer.reputation)
+        puts = (*puts, Write(keys.reputation(request.to_swarm), record))
     return Decision(
         outcome="timed out",
         verb="request.expire",
         thing=f"request/{request.id}",
         puts=puts,
         deletes=(*deletes, *((keys.breaker_probe(request.to_swarm),) if request.probe else ())),
-        events=(Event("request:timed_out", request.agent),),
+        events=(_event("timed_out", request),),
         trace=request.correlation_id,
     )
 
@@ -250,16 +262,22 @@ def after_request(
     request: OutgoingRequest, record: Reputation, outcome: reputation.PeerOutcome
 ) -> Reputation:
     """The reputation of a peer after a request to it ended, or timed out."""
-    if request.probe:
+    if request.record_probe:
         return reputation.record_probe(record, outcome)
     return reputation.record(record, [outcome])
 
 
 def escalate(
-    request: OutgoingRequest, reason: EscalationReason, decision: str, now: float, least: float
+    request: OutgoingRequest,
+    reason: EscalationReason,
+    decision: str,
+    now: float,
+    *,
+    least: float,
+    status: SwarmStatus = "online",
 ) -> Decision[str]:
     """Ask a person what to do about a request without an answer; ``least`` is the shortest ttl."""
-    after, asked = rules.escalate(request, reason, decision, now)
+    after, asked = rules.escalate(request, reason, decision, now, status)
     puts, deletes = changed(request, after)
     return Decision(
         outcome="escalated",
@@ -268,9 +286,27 @@ def escalate(
         puts=(*puts, *opening(asked, now, least)),
         deletes=(*deletes, keys.outbox(request.to_swarm, request.message)),
         events=(
-            Event("request:escalated", request.agent),
+            _event("escalated", request, reason=reason),
             Event("decision:opened", request.agent, f"decision/{decision}"),
         ),
+        trace=request.correlation_id,
+    )
+
+
+def ask_again(
+    request: OutgoingRequest, decision: str, why: str, now: float, least: float
+) -> Decision[str]:
+    """Ask a person again: the option that was chosen has no effect."""
+    after, asked = rules.ask_again(request, decision, why, now)
+    puts, deletes = changed(request, after)
+    return Decision(
+        outcome="asked again",
+        verb="request.escalate",
+        thing=f"request/{request.id}",
+        puts=(*puts, *opening(asked, now, least)),
+        deletes=deletes,
+        events=(Event("decision:opened", request.agent, f"decision/{decision}"),),
+        reason=why,
         trace=request.correlation_id,
     )
 
@@ -313,7 +349,7 @@ def cancel(
 def answer(
     before: OutgoingRequest,
     accepted: rules.ResultAccepted,
-    peer: PeerFacts,
+    circuit: Breaker,
     now: float,
     *,
     asked: HumanDecision | None,
@@ -327,7 +363,7 @@ def answer(
     after, found = accepted.request, accepted.finding
     puts, deletes = changed(before, after)
     swarm = before.to_swarm
-    if breaker.after_answer(peer.breaker) != peer.breaker:
+    if breaker.after_answer(circuit) != circuit:
         deletes = (*deletes, keys.breaker(swarm))
     closed: tuple[Write, ...] = ()
     if asked is not None and asked.state == "open":
@@ -351,9 +387,32 @@ def answer(
             keys.outbox(swarm, before.message),
             *((keys.breaker_probe(swarm),) if before.probe else ()),
         ),
-        events=(Event("request:answered", before.agent),),
+        events=(
+            Event("request:answered", before.agent, details=_answer_facts(before, found, now)),
+        ),
         trace=before.correlation_id,
     )
+
+
+def _event(word: str, request: OutgoingRequest, **more: Any) -> Event:  # noqa: ANN401
+    """An event of a request, with what the audit has to know of it."""
+    facts = facts_of_request(request, **more)
+    return Event(f"request:{word}", request.agent, details=facts.details())
+
+
+def _answer_facts(request: OutgoingRequest, found: RequestFinding, now: float) -> dict[str, Any]:
+    return AuditFacts(
+        from_swarm=found.from_swarm,
+        from_agent=found.executed_by,
+        to_swarm=request.from_swarm,
+        to_agent=request.agent,
+        confidence=found.confidence,
+        citations=found.citations,
+        verified=True,
+        status=found.status,
+        retrieval_ms=passed_ms(found.result_posted_at, now),
+        e2e_ms=passed_ms(request.made, now),
+    ).details()
 
 
 def _notice(

@@ -1,10 +1,13 @@
 """Sending requests and waiting for their results, at the asker (steps 1 to 3, and 9 and 10).
 
-**Waiting.**  An asker watches ``res/{its swarm}/{request}`` on the bus, and takes the result in by
-itself as soon as it is there.  Another process of its swarm may be quicker: it commits the finding
-before it deletes the result from the bus, so an asker that reads the bus first and its home next
-misses nothing.  While the bus is away the asker watches its home, since another process may reach
-the bus.
+**Waiting.**  The callers of a process that wait for results follow the bus together
+(``result_waits.py``).  While the bus is away a caller watches its home, since another process may
+reach the bus.
+
+An asker may be the only process of its swarm.  So while it waits it also does what is due for all
+requests of its swarm, as a process that serves does: it posts what waits in the outbox, repeats,
+escalates, and takes in receipts and the results of others.  One waiter of a process does this,
+every few seconds.
 
 The timeout ends the wait, not the request.
 """
@@ -12,6 +15,9 @@ The timeout ends the wait, not the request.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +25,18 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from interlock.core import keys
+from interlock.core import keys, validate
 from interlock.core.decision import Decision, Write
-from interlock.errors import BusTrouble
+from interlock.errors import BadInput, BusTrouble, NotAllowed, StoreTrouble
 from interlock.nouns.requests import outcomes as out
-from interlock.nouns.requests import send_rules
+from interlock.nouns.requests import progress, refusal_rules, send_rules
 from interlock.nouns.requests.exchange import (
     OutboxEntry,
     decode_finding,
     decode_name,
     decode_request,
 )
-from interlock.nouns.requests.posting import Outbox, Posting
+from interlock.nouns.requests.posting import Outbox, Posted, Posting
 from interlock.nouns.requests.request import (
     Act,
     OutgoingRequest,
@@ -40,19 +46,29 @@ from interlock.nouns.requests.request import (
 )
 from interlock.nouns.requests.send_rules import NewRequest
 from interlock.nouns.swarms.bus import RECONNECT
-from interlock.nouns.swarms.envelope import sign_head
+from interlock.nouns.swarms.head import ABILITY
+from interlock.nouns.swarms.registry import LIVE_TTL
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import whole_id
 from interlock.steps import NextChanges, Op, OpenWatch, Read
-from interlock.store import Snapshot
+from interlock.store import Item, Snapshot, Watch
 
 if TYPE_CHECKING:
     from interlock.nouns.requests.home import Home
-    from interlock.nouns.requests.intake_service import Intake
+    from interlock.nouns.requests.result_waits import ResultWait, ResultWaits
     from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.runtime.attempt import DecideOp
 
 
 ID = re.compile(r"req_[0-9a-f]{32}")
+ANY_SWARM = "*"
+"""Instead of a swarm: any that is online and has agents with the ability."""
+MOST_TRIED = 3
+"""Swarms that are tried for one request, if the first ones take none for now."""
+_ELSEWHERE = (out.SwarmUnavailable, out.SwarmQueueFull, out.RequestLimited)
+"""Refusals that concern one swarm for a time."""
+TEND_EVERY = 5.0
+"""Seconds between two looks at the outbox, at due steps and at tasks that ended by themselves."""
 
 
 class RequestDraft(Struct, frozen=True, kw_only=True):
@@ -77,46 +93,168 @@ class RequestDraft(Struct, frozen=True, kw_only=True):
 class RequestSender:
     """Requests to other swarms; its methods are generators for a driver."""
 
-    def __init__(self, home: Home, outbox: Outbox, intake: Intake) -> None:
+    def __init__(
+        self,
+        home: Home,
+        outbox: Outbox,
+        waits: ResultWaits,
+        tend: Callable[[Actor, OwnSwarm], Op[int]],
+    ) -> None:
         self._home = home
         self._outbox = outbox
-        self._intake = intake
+        self._waits = waits
+        self._tend_swarm = tend
+        self._tended = float("-inf")
+
+    def ask(
+        self, actor: Actor, draft: RequestDraft, wait: float
+    ) -> Op[tuple[out.RequestSent | out.SendRefusal, RequestFinding | None]]:
+        """Send a request, and wait for a moment, up to ``wait`` seconds: its finding, if it came.
+
+        An answer usually comes soon.  A caller that wants to wait for longer asks for the result.
+        """
+        ends = self._home.runner.clock.monotonic() + wait
+        waiting: list[ResultWait] = []
+
+        def posting(request: str) -> None:
+            waiting.append(self._waits.add(request))
+
+        try:
+            sent, posted = yield from self._sent(actor, draft, posting)
+            if not posted.revision:
+                return sent, None
+            waiting[0].since = posted.revision
+            with suppress(StoreTrouble):  # the request is sent; the next wait shows the trouble
+                return sent, (yield from self._attend(actor, waiting[0], ends))
+        except KeyboardInterrupt as error:
+            for each in waiting:
+                note_how_to_go_on(error, each.request)
+            raise
+        finally:
+            for each in waiting:
+                self._waits.remove(each)
+        return sent, None
 
     def send(self, actor: Actor, draft: RequestDraft) -> Op[out.RequestSent | out.SendRefusal]:
-        """Store a request, and post it if the bus answers."""
-        own = yield from self._home.own()
-        new = self._new(own, actor, draft)
-        request = new.request
+        """Store a request, and post it if the bus answers.
 
-        def deciding() -> DecideOp[out.RequestSent | out.SendRefusal]:
-            wanted = keys.request(request.id)
-            if new.name:
-                key = keys.request_name(new.name)
-                if (named := decode_name((yield (key,)).items[key])) is not None:
-                    wanted = keys.request(named.request)
-            before = decode_request((yield (wanted,)).items[wanted])
-            peer = yield from self._home.peer_facts(request.to_swarm, request.agent)
-            return send_rules.send(new, before, peer, self._home.rate, self._home.now())
+        For any swarm with an ability, it goes to the better of two; to another one if that refuses.
+        """
+        sent, _ = yield from self._sent(actor, draft)
+        return sent
 
-        done = yield from self._home.runner.change(deciding, actor)
-        sent = done.outcome
+    def _sent(
+        self,
+        actor: Actor,
+        draft: RequestDraft,
+        posting: Callable[[str], object] | None = None,
+    ) -> Op[tuple[out.RequestSent | out.SendRefusal, Posted]]:
+        """Steps 1 to 3, for the swarm that is named, or for one of those with the ability.
+
+        A caller that waits gives ``posting``, which is called with the id between the first two;
+        the answer may soon make the third unnecessary.
+        """
+        if draft.to_swarm != ANY_SWARM:
+            return (yield from self._sent_to_one(actor, draft, posting))
+        tried: list[str] = []
+        found: tuple[out.RequestSent | out.SendRefusal, Posted] | None = None
+        ability = draft.to_agent.removeprefix(ABILITY)
+        while len(tried) < MOST_TRIED and (found is None or isinstance(found[0], _ELSEWHERE)):
+            swarm = yield from self._home.choose(ability, but=tried)
+            if not swarm:
+                break
+            tried.append(swarm)
+            found = yield from self._sent_to_one(actor, replace(draft, to_swarm=swarm), posting)
+        unable = out.SwarmUnavailable(swarm=ANY_SWARM, reason="unable", retry_in=LIVE_TTL)
+        return (unable, Posted()) if found is None else found
+
+    def _sent_to_one(
+        self, actor: Actor, draft: RequestDraft, posting: Callable[[str], object] | None
+    ) -> Op[tuple[out.RequestSent | out.SendRefusal, Posted]]:
+        while True:
+            own = yield from self._home.own()
+            if draft.to_swarm == own.name:
+                raise BadInput(
+                    f"{own.name} is this swarm itself; publish a task for its agents:"
+                    " interlock task add, or ask one of them: interlock query"
+                )
+            yield from self._home.ready(own, actor)
+            new = yield from self._new(own, actor, draft)
+            done = yield from self._home.runner.change(
+                partial(self._sending, own, new), actor, self._guess(new)
+            )
+            sent = done.outcome
+            if sent is not None:
+                break
         if not isinstance(sent, out.RequestSent):
-            return sent
+            return sent, Posted()
+        request = new.request
+        self._home.in_flight[request.to_swarm] += 1
+        waits = posting is not None
+        if posting is not None:
+            posting(request.id)
         key = keys.outbox(request.to_swarm, request.message)
-        posting = Posting(key=key, entry=new.entry, body=new.body)
-        reason = yield from self._outbox.post(actor, own, posting)
-        return replace(sent, spooled=bool(reason), reason=reason)
+        entry = Posting(key=key, entry=new.entry, body=new.body)
+        posted = yield from self._outbox.post(actor, own, entry, clear_later=waits)
+        if not posted.reason:
+            yield from self._home.queues.posted(own, request.to_swarm, 1)
+        return replace(sent, spooled=bool(posted.reason), reason=posted.reason), posted
 
-    def _new(self, own: OwnSwarm, actor: Actor, draft: RequestDraft) -> NewRequest:
+    def _sending(
+        self, own: OwnSwarm, new: NewRequest
+    ) -> DecideOp[out.RequestSent | out.SendRefusal | None]:
+        """Step 1; None if our own swarm is another one than that which signed."""
+        request = new.request
+        if not (yield from self._home.is_own(own)):
+            return Decision(outcome=None)
+        wanted = keys.request(request.id)
+        if new.name:
+            key = keys.request_name(new.name)
+            if (named := decode_name((yield (key,)).items[key])) is not None:
+                wanted = keys.request(named.request)
+        before = decode_request((yield (wanted,)).items[wanted])
+        peer = yield from self._home.peer_facts(request.to_swarm, request.agent)
+        decided = send_rules.send(new, before, peer, self._home.now())
+        refused = refusal_rules.of_send(request, decided.outcome)
+        return decided if refused is None else (yield from self._refusing(decided, refused))
+
+    def _guess(self, new: NewRequest) -> dict[str, Item | None]:
+        """Nearly every request is new; the rest is as it was a moment ago."""
+        request = new.request
+        rate = keys.request_rate("to", request.to_swarm, request.agent)
+        found = self._home.guess(request.to_swarm, also=(rate,))
+        if found:
+            found[keys.request(request.id)] = None
+            if new.name:
+                found[keys.request_name(new.name)] = None
+        return found
+
+    def _refusing(
+        self,
+        decided: Decision[out.RequestSent | out.SendRefusal],
+        refused: refusal_rules.UnrecordedRefusal,
+    ) -> DecideOp[out.RequestSent | out.SendRefusal]:
+        """A refusal, which is recorded or counted."""
+        tally, counts = keys.request_refusals(refused.agent), keys.requests_refused(refused.agent)
+        items = (yield (tally, counts)).items
+        recorded: Decision[Any] = refusal_rules.recording(
+            refusal_rules.decode_tally(items[tally]) or refusal_rules.RefusalTally(),
+            refusal_rules.decode_refused(items[counts]) or {},
+            refused,
+            self._home.now(),
+        )
+        return replace(recorded, outcome=decided.outcome)
+
+    def _new(self, own: OwnSwarm, actor: Actor, draft: RequestDraft) -> Op[NewRequest]:
         """A request with the signed envelope of its first attempt."""
         runner, now = self._home.runner, self._home.now()
         chosen = ID.fullmatch(draft.name) is not None
         id_ = draft.name if chosen else runner.new_id("req")
-        signer = self._home.signer(own)
         request = OutgoingRequest(
             id=id_,
             message=runner.new_id("msg"),
             agent=actor.agent,
+            from_swarm=own.name,
             to_swarm=draft.to_swarm,
             to_agent=draft.to_agent,
             task_type=draft.task_type,
@@ -135,12 +273,17 @@ class RequestSender:
             citations=draft.citations,
             notice=draft.notice,
         )
-        head = head_of(request, swarm=own.name, bus=own.bus_id, key=signer.fingerprint, now=now)
+        head, envelope = yield from self._home.sign(
+            own,
+            actor.agent,
+            lambda key: head_of(request, swarm=own.name, bus=own.bus_id, key=key, now=now),
+        )
         entry = OutboxEntry(
             kind="request",
             to=request.to_swarm,
             request=id_,
-            envelope=Raw(sign_head(head, signer)),
+            envelope=envelope,
+            expires=head.expires / 1000,
         )
         return NewRequest(
             request=with_head(request, head),
@@ -155,25 +298,48 @@ class RequestSender:
             return named
         key = keys.request_name(named)
         found = decode_name((yield Read(key))[key])
-        return named if found is None else found.request
+        if found is not None:
+            return found.request
+        return (yield from whole_id(named, keys.REQUESTS))
 
     def result(self, actor: Actor, named: str, wait: float) -> Op[out.ResultOutcome]:
         """The result of a request, if there is one in time."""
         request = yield from self.find(named)
+        if not wait:
+            return (yield from self._result_now(actor, request))
+        ends = self._home.runner.clock.monotonic() + wait
+        return (yield from self._result(actor, request, ends))
+
+    def _result(
+        self, actor: Actor, request: str, ends: float, *, waited: bool = False
+    ) -> Op[out.ResultOutcome]:
         clock = self._home.runner.clock
-        ends = clock.monotonic() + wait
-        waited = False
         while True:
             found = yield from self._look(request)
             if not isinstance(found, out.RequestOpen):
                 return found
-            left = ends - clock.monotonic()
-            if left <= 0:
+            if ends - clock.monotonic() <= 0:
                 if waited:
                     yield from self._notice(actor, request)
                 return found
             waited = True
-            yield from self._wait(actor, request, left)
+            yield from self._tend(actor)
+            wait = self._waits.add(request)
+            try:
+                finding = yield from self._attend(actor, wait, ends)
+            finally:
+                self._waits.remove(wait)
+            if finding is not None:
+                return outcome_of(finding)
+
+    def _result_now(self, actor: Actor, request: str) -> Op[out.ResultOutcome]:
+        """The result without a wait; one that lies on the bus is taken in."""
+        found = yield from self._look(request)
+        if not isinstance(found, out.RequestOpen):
+            return found
+        with suppress(BusTrouble):
+            yield from self._waits.look(actor, request)
+        return (yield from self._look(request))
 
     def cancel(
         self, actor: Actor, named: str, reason: str
@@ -181,6 +347,7 @@ class RequestSender:
         """End a request; one that was answered stays answered."""
         request = yield from self.find(named)
         key = keys.request(request)
+        ending: list[OutgoingRequest] = []
 
         def deciding() -> DecideOp[out.RequestCancelled | out.RequestOver | out.UnknownRequest]:
             stored = decode_request((yield (key,)).items[key])
@@ -193,11 +360,15 @@ class RequestSender:
                     request=request, state="answered", reason="it was answered before"
                 )
                 return Decision(outcome=over)
+            ending[:] = [stored]
             said = reason or f"{actor.agent} cancelled it"
             ended: Decision[Any] = send_rules.cancel(stored, said, self._home.now())
             return replace(ended, outcome=out.RequestCancelled(request=request))
 
-        return (yield from self._home.runner.change(deciding, actor)).outcome
+        done = (yield from self._home.runner.change(deciding, actor)).outcome
+        if isinstance(done, out.RequestCancelled) and not done.already:
+            yield from self._outbox.withdraw((yield from self._home.own()), ending[0])
+        return done
 
     def _look(self, request: str) -> Op[out.ResultOutcome]:
         own, result = keys.request(request), keys.finding(request)
@@ -212,27 +383,50 @@ class RequestSender:
             return out.RequestOver(
                 request=request, state=stored.state, reason=reason, replaced_by=stored.replaced_by
             )
+        found = progress.of_sent(stored)
         return out.RequestOpen(
             request=request,
             to_swarm=stored.to_swarm,
             to_agent=stored.to_agent,
             state=stored.state,
             attempt=stored.attempt,
-            reason=_waits_for(stored),
+            reason=found.says,
+            next=found.next,
+            next_at=found.next_at,
             decision=stored.decision,
         )
 
-    def _wait(self, actor: Actor, request: str, left: float) -> Op[None]:
-        """Wait for a result on the bus, or at home while the bus is away."""
+    def _tend(self, actor: Actor) -> Op[None]:
+        """Do what is due for our swarm, if no waiter of this process did so a moment ago."""
+        now = self._home.runner.clock.monotonic()
+        if now - self._tended < TEND_EVERY:
+            return
+        self._tended = now
         own = yield from self._home.own()
-        key = keys.bus_result(own.name, request)
+        with suppress(NotAllowed, BadInput):  # without the key of the swarm others have to do it
+            yield from self._tend_swarm(actor, own)
+
+    def _attend(self, actor: Actor, wait: ResultWait, ends: float) -> Op[RequestFinding | None]:
+        """Wait for a result on the bus, or at home while the bus is away; only for a moment.
+
+        What the caller read of its home before this may be too old, unless the request was just
+        posted.  So it looks there again, now that nothing on the bus is missed.
+        """
+        clock = self._home.runner.clock
+        ends = min(ends, clock.monotonic() + TEND_EVERY)
+
+        def left() -> float:
+            return ends - clock.monotonic()
+
         try:
-            there = yield from self._home.bus.on(own, lambda _: _appears(key, left))
-            if there:
-                yield from self._intake.result(actor, own, request)
+            if (yield from self._waits.begin(actor, wait)):
+                found = yield from self._look(wait.request)
+                if not isinstance(found, out.RequestOpen):
+                    return wait.finding
+            yield from self._waits.attend(actor, wait, left)
         except BusTrouble:
-            key = keys.finding(request)
-            yield from _appears(key, min(left, RECONNECT))
+            yield from _appears(keys.finding(wait.request), max(0.0, min(left(), RECONNECT)))
+        return wait.finding
 
     def _notice(self, actor: Actor, request: str) -> Op[None]:
         """The asker stops waiting: it gets a message with the result."""
@@ -252,26 +446,29 @@ class RequestSender:
         yield from self._home.runner.change(deciding, actor)
 
 
-def _appears(key: str, wait: float) -> Op[bool]:
-    """Whether there is an item under this key, now or in time."""
+def _absent(key: str) -> Op[Watch | None]:
+    """A watch for an item that is not there; None if it is."""
     snapshot: Snapshot = yield Read(key)
     if snapshot[key] is not None:
-        return True
-    watch = yield OpenWatch(key, snapshot.revision)
-    try:
-        return bool((yield NextChanges(watch, wait)))
-    finally:
-        watch.close()
+        return None
+    watch: Watch = yield OpenWatch(key, snapshot.revision)
+    return watch
 
 
-def _waits_for(request: OutgoingRequest) -> str:
-    if request.state == "escalated":
-        return "a person decides what to do about it"
-    if request.posted is None:
-        return "it waits in the outbox until the bus answers"
-    if request.taken is not None:
-        return f"{request.to_swarm} works on it"
-    return f"it is on the bus for {request.to_swarm}"
+def _appears(key: str, wait: float) -> Op[None]:
+    """Wait until there is an item under this key."""
+    watch = yield from _absent(key)
+    if watch is not None:
+        try:
+            yield NextChanges(watch, wait)
+        finally:
+            watch.close()
+
+
+def note_how_to_go_on(error: BaseException, request: str) -> None:
+    """A caller that is interrupted learns how to ask for the result later."""
+    again = f"interlock request result {validate.quote(request)} --wait 30s"
+    error.add_note(f"the request goes on; for its result: {again}")
 
 
 def outcome_of(finding: RequestFinding) -> out.RequestAnswered | out.RequestFailed:

@@ -11,31 +11,38 @@ verify each request ten times, and none waits long for one that died.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.errors import BusTrouble, StoreTrouble
+from interlock.errors import BusTrouble, InterlockError, NotAllowed, StoreTrouble
+from interlock.nouns.requests.acknowledgements import Acknowledgements
 from interlock.nouns.requests.answer_service import Answers
 from interlock.nouns.requests.attempts import Attempts
 from interlock.nouns.requests.home import Home
-from interlock.nouns.requests.intake_service import Intake
+from interlock.nouns.requests.incoming import Incoming, folders_of
 from interlock.nouns.requests.posting import Outbox
-from interlock.nouns.requests.send_service import RequestSender
+from interlock.nouns.requests.request_intake import RequestIntake
+from interlock.nouns.requests.result_intake import ResultIntake
+from interlock.nouns.requests.result_waits import ResultWaits
+from interlock.nouns.requests.retention import RequestRetention
+from interlock.nouns.requests.send_service import TEND_EVERY, RequestSender
 from interlock.nouns.swarms.bus import RECONNECT
 from interlock.runtime.identity import Actor
 from interlock.steps import NextChanges, Op, OpenWatch, Pause, Read
-from interlock.store import Range, Resync, Snapshot, Watch
+from interlock.store import Change, Range, Resync, Snapshot, Watch
 
 if TYPE_CHECKING:
     from interlock.nouns.swarms.bus import Bus
+    from interlock.nouns.swarms.registry_service import SwarmRegistry
     from interlock.nouns.swarms.swarm import OwnSwarm
+    from interlock.nouns.tasks.service import TaskService
     from interlock.runtime.attempt import DecideOp
     from interlock.runtime.runner import Runner
 
-TEND_EVERY = 5.0
-"""Seconds between two looks at the outbox, at due steps and at tasks that ended by themselves."""
 INTAKE_TTL = 5.0
 STEP_IN = 1.0
 """Seconds after which a process without the lease takes in what is still there."""
@@ -48,32 +55,61 @@ ROUNDS = 100
 class RequestService:
     """The requests of one home."""
 
-    def __init__(self, runner: Runner, bus: Bus, moment: Callable[[int], float]) -> None:
-        self.home = Home(runner, bus)
+    def __init__(self, runner: Runner, bus: Bus, tasks: TaskService, swarms: SwarmRegistry) -> None:
+        self.home = Home(runner, bus, swarms)
         self.outbox = Outbox(self.home)
-        self.intake = Intake(self.home, moment)
-        self.sender = RequestSender(self.home, self.outbox, self.intake)
+        self.cleanup = self.outbox.cleanup
+        self.incoming = Incoming(self.home, self.cleanup)
         self.answers = Answers(self.home, self.outbox)
-        self.attempts = Attempts(self.home, self.outbox, moment)
+        self.request_intake = RequestIntake(self.home, self.incoming, self.answers, tasks)
+        self.result_intake = ResultIntake(self.home, self.incoming, self.cleanup)
+        waits = ResultWaits(self.home, self.incoming, self.result_intake)
+        self.sender = RequestSender(self.home, self.outbox, waits, self._tend)
+        self.acknowledgements = Acknowledgements(self.home)
+        self.attempts = Attempts(self.home, self.outbox, tasks.moment)
+        self.retention = RequestRetention(runner)
+        self._unsigned = ""
+        """Why something could not be signed, when that was last tried."""
+        self._stopped = ""
+        """Why following failed the last time."""
 
-    def take_in(self, actor: Actor, own: OwnSwarm) -> Op[int]:
-        """Take in all that the bus has for us; how many envelopes that were."""
+    def begin(self, actor: Actor) -> Op[None]:
+        """See that this process can serve; NotAllowed if it is in no swarm, or has no key."""
+        own = yield from self.home.own()
+        yield from self.home.ready(own, actor)
+
+    def close(self) -> Op[None]:
+        """The client is closed: delete now all that would have been deleted soon."""
+        self.cleanup.stop()
+        if not self.home.bus.trouble:
+            with suppress(InterlockError):  # other processes of the swarm do it
+                yield from self.cleanup.finish()
+
+    def take_in(
+        self, actor: Actor, own: OwnSwarm, changes: Sequence[Change | Resync] | None = None
+    ) -> Op[int]:
+        """Take in what these changes brought, or all that the bus has for us; how much that was."""
         done = 0
         for _ in range(ROUNDS):
-            found = yield from self.intake.look(own)
+            found = yield from self.incoming.changed(own, changes)
+            changes = None
             done += found.count
-            requests = yield from self.intake.requests(actor, own, found.requests)
-            for swarm, request in requests.repeated:
-                yield from self.answers.repeat(actor, own, swarm, request)
-            yield from self.intake.results(actor, own, found.results)
-            yield from self.intake.receipts(actor, own, found.receipts)
+            again = yield from self.request_intake.take(actor, own, found.requests)
+            for swarm, request in again:
+                yield from self._signing(self.answers.repeat(actor, own, swarm, request))
+            yield from self.result_intake.take(actor, own, found.results)
+            yield from self.result_intake.receipts(actor, own, found.receipts)
             if not found.full:
                 break
+            yield from self.cleanup.remove_taken()  # else they would fill the next page
         return done
 
     def tend(self, actor: Actor) -> Op[int]:
         """Do everything that is due for the requests of this swarm; how much that was."""
-        own = yield from self.home.own()
+        own = yield from self.home.own(fresh=True)
+        return (yield from self._tend(actor, own))
+
+    def _tend(self, actor: Actor, own: OwnSwarm) -> Op[int]:
         done = yield from self._keep_up(actor, own)
         try:
             done += yield from self.take_in(actor, own)
@@ -83,19 +119,57 @@ class RequestService:
 
     def _keep_up(self, actor: Actor, own: OwnSwarm) -> Op[int]:
         """The part that goes on while the bus is away."""
-        done = yield from self.attempts.step(actor, own)
-        done += yield from self.answers.sweep(actor, own)
+        done = yield from self._signing(self.attempts.step(actor, own))
+        done += yield from self._signing(self.answers.sweep(actor, own))
+        yield from self.home.room.record_dropped(actor)
+        yield from self.retention.some(actor)
         try:
             done += yield from self.outbox.drain_all(actor, own)
+            done += yield from self.acknowledgements.look(actor, own)
         except BusTrouble:
             return done
         return done
+
+    def _signing(self, work: Op[int | None]) -> Op[int]:
+        """Work that signs; it is left for later if the key cannot be used now.
+
+        What needs no key goes on: an ssh-agent that is gone stops neither the outbox nor the
+        intake.
+        """
+        try:
+            done = yield from work
+        except NotAllowed as error:
+            if str(error) != self._unsigned:
+                logging.getLogger("interlock").warning("requests wait for a key: %s", error)
+            self._unsigned = str(error)
+            return 0
+        self._unsigned = ""
+        return done or 0
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """For a process that follows, and retries after any error; each is logged once.
+
+        Without intake a worker would wait without end, and nothing would say why.
+        """
+        try:
+            yield
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            if said != self._stopped:
+                expected = isinstance(error, InterlockError)
+                logging.getLogger("interlock").warning(
+                    "requests are not taken in, and this is tried again: %s",
+                    said,
+                    exc_info=None if expected else error,
+                )
+            self._stopped = said
 
     def follow(self, actor: Actor, stopped: Callable[[], bool]) -> Op[None]:
         """Take in and tend until the caller is to stop."""
         holder = self.home.runner.new_id("itk")
         while not stopped():
-            own = yield from self.home.own()
+            own = yield from self.home.own(fresh=True)
             try:
                 watch = yield from self.home.bus.on(own, lambda _: _opened(own))  # noqa: B023 - runs now
                 try:
@@ -116,25 +190,28 @@ class RequestService:
         """Take in what arrives, as long as our swarm stays the same."""
         clock = self.home.runner.clock
         tended = led = float("-inf")
-        leads, arrived = False, True
+        leads = False
+        changes: Sequence[Change | Resync] | None = None
+        """What arrived since the last look; everything must be looked at if that is unknown."""
         while not stopped():
             now = clock.monotonic()
             if now - led >= INTAKE_TTL / 3:
                 led, leads = now, (yield from self._lead(actor, holder))
             if now - tended >= TEND_EVERY:
-                tended, arrived = now, True
-                if (yield from self.home.own()) != own:
+                tended, changes = now, None
+                if (yield from self.home.own(fresh=True)) != own:
                     return
+                yield from self.home.stay_ready(own, actor)
                 yield from self._keep_up(actor, own)
+            arrived = changes is None or any(map(_arrives, changes))
             if arrived and leads:
-                yield from self.take_in(actor, own)
+                yield from self.take_in(actor, own, changes)
             elif arrived:
                 yield from self._step_in(actor, own)
             try:
                 changes = yield NextChanges(watch, SLICE)
             except StoreTrouble as error:  # the watch is one of the bus
                 raise BusTrouble(f"the bus does not answer: {error}", error) from error
-            arrived = any(isinstance(each, Resync) or not each.deleted for each in changes)
 
     def _step_in(self, actor: Actor, own: OwnSwarm) -> Op[None]:
         """Take in what another process has left for a second."""
@@ -160,13 +237,13 @@ class RequestService:
         return done.outcome
 
 
-def _folders(own: OwnSwarm) -> tuple[str, ...]:
-    return keys.bus_request(own.name), keys.bus_result(own.name), keys.bus_receipt(own.name)
+def _arrives(change: Change | Resync) -> bool:
+    return isinstance(change, Resync) or not change.deleted
 
 
 def _present(own: OwnSwarm) -> Op[frozenset[str]]:
     """The keys of the first envelopes for us."""
-    pages = [Range(folder, limit=8) for folder in _folders(own)]
+    pages = [Range(folder, limit=8) for folder in folders_of(own)]
     ranges = (yield Read(*pages)).ranges
     return frozenset(item.key for page in pages for item in ranges[page])
 
@@ -174,7 +251,7 @@ def _present(own: OwnSwarm) -> Op[frozenset[str]]:
 def _opened(own: OwnSwarm) -> Op[Watch]:
     """A watch of what arrives for us from now on."""
     snapshot: Snapshot = yield Read(keys.BUS)
-    watch: Watch = yield OpenWatch(_folders(own), snapshot.revision)
+    watch: Watch = yield OpenWatch(folders_of(own), snapshot.revision)
     return watch
 
 

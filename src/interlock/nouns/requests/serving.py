@@ -17,10 +17,14 @@ import msgspec
 from msgspec import Raw, Struct
 
 from interlock.core import validate
-from interlock.errors import InterlockError
-from interlock.nouns.requests.answer_service import Answer, error_body
+from interlock.errors import InterlockError, NotAllowed
+from interlock.nouns.requests.answer_service import Answer, OwnSwarmMoved, SignedAnswer, error_body
 from interlock.nouns.requests.exchange import requirement
-from interlock.nouns.requests.request import ResultStatus
+from interlock.nouns.requests.request import (
+    ResultStatus,
+    require_citations,
+    require_confidence,
+)
 from interlock.nouns.swarms.head import ABILITY, BODY_LIMIT, require_body
 from interlock.nouns.tasks.task import (
     Claimant,
@@ -34,6 +38,7 @@ from interlock.steps import Op
 
 if TYPE_CHECKING:
     from interlock.client_context import Context
+    from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.nouns.tasks.held_claim import ClaimHandle
 
 REASON = 1000
@@ -57,39 +62,64 @@ def answer_claim(
     """End a claimed request with its result, and post that.
 
     ``body`` is the result as JSON, or the error as a text of JSON.  A task that is no request of
-    another swarm is completed, or failed, as any task.
+    another swarm is completed, or failed, as any task.  So is a request if its result cannot be
+    signed now: the work is done, and a process with a key answers later (``Answers.sweep``).
     """
     service, actor = context.requests, context.me().actor
-    home = service.home
-    own = yield from home.own()
+    answers, home = service.answers, service.home
     swarm, request = sender_of(claimed.task)
-    received = yield from service.answers.received(swarm, request)
+    received = yield from answers.received(swarm, request)
+    if received is None:
+        return (yield from _end(context, claimed, status, body))
+    answer = Answer(
+        status=status,
+        body=Raw(require_body(body)),
+        by=actor.agent,
+        at=round(home.now(), 3),
+        confidence=confidence,
+        citations=citations,
+    )
+    again = False
+    while True:
+        own = yield from home.own(fresh=again)
+        try:
+            yield from home.ready(own, actor)
+            signed = yield from answers.sign(own, received, answer)
+        except NotAllowed as error:
+            _warn("the result of request %s is stored, and waits for a key: %s", request, error)
+            return (yield from _end(context, claimed, status, body))
+        try:
+            outcome = yield from _end(context, claimed, status, body, (own, signed))
+        except OwnSwarmMoved:
+            again = True
+            continue
+        if outcome and not getattr(outcome, "already", False):
+            yield from answers.post(actor, own, signed)
+        return outcome
+
+
+def _end(
+    context: Context,
+    claimed: Claimed,
+    status: ResultStatus,
+    body: bytes,
+    reply: tuple[OwnSwarm, SignedAnswer] | None = None,
+) -> Op[CompleteOutcome | FailOutcome]:
+    """Step 7: complete or fail the task, with the reply to its asker in the same commit."""
+    actor, answers = context.me().actor, context.requests.answers
     claimant = Claimant(
         task=claimed.task, agent=actor.agent, session=actor.session, token=claimed.token
     )
-    signed, along = None, None
-    if received is not None:
-        answer = Answer(
-            status=status,
-            body=Raw(require_body(body)),
-            by=actor.agent,
-            at=round(home.now(), 3),
-            confidence=confidence,
-            citations=citations,
-        )
-        signed = service.answers.sign(own, received, answer)
-        along = service.answers.along(signed)
-    outcome: Any
+    along = None if reply is None else answers.along(*reply)
+    known = None if reply is None else answers.guess(reply[1])
     if status == "success":
-        outcome = yield from context.tasks.complete(actor, claimant, Raw(body), along)
-    else:
-        said = str(msgspec.json.decode(body))[:REASON]
-        outcome = yield from context.tasks.fail(
-            actor, claimant, said, Raw(body), retry=False, along=along
+        return (yield from context.tasks.complete(actor, claimant, Raw(body), along, known))
+    said = str(msgspec.json.decode(body))[:REASON]
+    return (
+        yield from context.tasks.fail(
+            actor, claimant, said, Raw(body), retry=False, along=along, known=known
         )
-    if signed is not None and outcome and not getattr(outcome, "already", False):
-        yield from service.answers.post(actor, own, signed)
-    return outcome  # type: ignore[no-any-return]
+    )
 
 
 class RequestReply(Struct, frozen=True, kw_only=True):
@@ -187,6 +217,8 @@ def _done(context: Context, request: ServedRequest, result: object) -> Ending:
     reply = result if isinstance(result, RequestReply) else RequestReply(result=result)
     try:
         body = validate.payload(reply.result, "result", BODY_LIMIT)
+        confidence = require_confidence(reply.confidence)
+        citations = require_citations(reply.citations)
     except InterlockError as error:
         return _erred(context, request, error)
 
@@ -196,17 +228,21 @@ def _done(context: Context, request: ServedRequest, result: object) -> Ending:
             request.claim.outcome,
             "success",
             body,
-            confidence=reply.confidence,
-            citations=reply.citations,
+            confidence=confidence,
+            citations=citations,
         )
 
     return ending, TaskCompleted
 
 
-def _erred(context: Context, request: ServedRequest, error: Exception) -> Ending:
+def _warn(said: str, *about: object) -> None:
     import logging
 
-    logging.getLogger("interlock").warning("request %s failed: %s", request.id, error)
+    logging.getLogger("interlock").warning(said, *about)
+
+
+def _erred(context: Context, request: ServedRequest, error: Exception) -> Ending:
+    _warn("request %s failed: %s", request.id, error)
     said = str(error) if isinstance(error, RequestError) else _named(error)
 
     def ending() -> Op[Any]:

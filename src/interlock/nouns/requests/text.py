@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from interlock.core.validate import quote
@@ -9,6 +10,7 @@ from interlock.runtime.text import ago, as_json, lasting, listed, since, table
 
 if TYPE_CHECKING:
     from interlock.nouns.requests import outcomes as out
+    from interlock.nouns.requests.audit import AuditEntry
     from interlock.runtime.text import Paint, Text
 
 
@@ -23,12 +25,21 @@ def _sent(outcome: out.RequestSent, paint: Paint) -> str:
 
 def _exists(outcome: out.RequestExists, paint: Paint) -> str:
     hint = f"interlock request result {outcome.request}"
-    return f"{paint('yellow', 'exists')} {outcome.request}: it is {outcome.state}; see '{hint}'"
+    word = paint("yellow", "exists")
+    if outcome.differs:
+        return (
+            f"{word} {outcome.request}: another request was sent under this id, and is"
+            f" {outcome.state}; choose another id, or see '{hint}'"
+        )
+    return f"{word} {outcome.request}: it is {outcome.state}; see '{hint}'"
 
 
 def _not_allowed(outcome: out.SwarmNotAllowed, paint: Paint) -> str:
     hint = f"interlock swarm allow {quote(outcome.swarm)} --key FINGERPRINT"
-    return f"{paint('red', 'not allowed')} {outcome.swarm} is not on our list; to allow it: {hint}"
+    return (
+        f"{paint('red', 'not allowed')} {outcome.swarm}: this swarm has not allowed it;"
+        f" 'interlock swarm list' has those that are; to allow it: {hint}"
+    )
 
 
 def _limited(outcome: out.RequestLimited, paint: Paint) -> str:
@@ -42,15 +53,19 @@ def _limited(outcome: out.RequestLimited, paint: Paint) -> str:
 _UNAVAILABLE = {
     "circuit_open": "it did not answer three times in a row",
     "conflicts": "too many of its results were conflicts",
-    "timeouts": "too many of its results came too late",
+    "timeouts": "too many of its results came too late, or never",
 }
 
 
 def _unavailable(outcome: out.SwarmUnavailable, paint: Paint) -> str:
+    if outcome.reason == "unable":
+        word = paint("red", "unavailable")
+        return f"{word} no swarm that is online can do it; see 'interlock swarm list'"
     why = _UNAVAILABLE[outcome.reason]
+    hint = f"for the numbers: interlock swarm trust {quote(outcome.swarm)}; --forgive clears them"
     return (
         f"{paint('red', 'unavailable')} {outcome.swarm}: {why};"
-        f" retry in {lasting(outcome.retry_in)}"
+        f" retry in {lasting(outcome.retry_in)}; {hint}"
     )
 
 
@@ -61,9 +76,19 @@ def _full(outcome: out.SwarmQueueFull, paint: Paint) -> str:
     )
 
 
+def _coming(outcome: out.RequestOpen | out.RequestView) -> str:
+    """What happens next, and in which time."""
+    if outcome.next_at is None:
+        return outcome.next
+    left = outcome.next_at - time.time()
+    return f"{outcome.next} in {lasting(left)}" if left > 0 else f"{outcome.next}, which is due"
+
+
 def _answered(outcome: out.RequestAnswered, paint: Paint) -> str:
     head = f"{paint('green', 'answered')} by {outcome.executed_by} of {outcome.from_swarm}"
-    return f"{head}, {ago(outcome.executed_at)}\n{as_json(outcome.result)}"
+    sure = "" if outcome.confidence is None else f", confidence {outcome.confidence:g}"
+    cites = f", cites {', '.join(outcome.citations)}" if outcome.citations else ""
+    return f"{head}, {ago(outcome.executed_at)}{sure}{cites}\n{as_json(outcome.result)}"
 
 
 def _failed(outcome: out.RequestFailed, paint: Paint) -> str:
@@ -75,14 +100,15 @@ def _open(outcome: out.RequestOpen, paint: Paint) -> str:
     head = f"{paint('yellow', 'unanswered')} {outcome.request}: {outcome.reason}"
     if outcome.decision:
         return f"{head}; see 'interlock decision show {outcome.decision}'"
+    if outcome.next:
+        head += f"; {_coming(outcome)}"
     return f"{head}; ask again: interlock request result {outcome.request} --wait 1m"
 
 
 def _over(outcome: out.RequestOver, paint: Paint) -> str:
     instead = f"; {outcome.replaced_by} does the work instead" if outcome.replaced_by else ""
-    return (
-        f"{paint('yellow', 'gone')} {outcome.request} is {outcome.state}: {outcome.reason}{instead}"
-    )
+    word = paint("yellow", "gone")
+    return f"{word} {outcome.request} is {outcome.state}: {outcome.reason}{instead}"
 
 
 def _cancelled(outcome: out.RequestCancelled, paint: Paint) -> str:
@@ -97,22 +123,65 @@ def _unknown(outcome: out.UnknownRequest, paint: Paint) -> str:
 
 def _list(outcome: out.RequestList, paint: Paint) -> str:
     if not outcome.requests:
-        return "there is no such request"
+        return "no request here is like that; 'interlock request list --help' has the filters"
     rows = [
         (
             each.request,
             each.state,
+            each.place,
             f"{each.agent}@{each.from_swarm}" if each.from_swarm else each.agent,
             each.to_agent if each.from_swarm else f"{each.to_agent}@{each.to_swarm}",
             each.task_type,
-            str(each.attempt),
             since(each.at),
+            _coming(each),
         )
         for each in outcome.requests
     ]
-    titles = ("REQUEST", "STATE", "FROM", "TO", "TYPE", "ATTEMPT", "AGE")
+    titles = ("REQUEST", "STATE", "WHERE", "FROM", "TO", "TYPE", "AGE", "NEXT")
     more = f"\nmore: --after {outcome.more}" if outcome.more else ""
     return table(titles, rows, paint) + more
+
+
+def _audit(outcome: out.AuditList, paint: Paint) -> str:
+    if not outcome.events:
+        return "nothing happened between swarms on that day, or the record has no such event"
+    rows = [
+        (
+            each.timestamp[11:23],
+            each.action,
+            f"{each.event_type} x{each.count}" if each.count > 1 else each.event_type,
+            _end(each.from_agent, each.from_swarm),
+            _end(each.to_agent, each.to_swarm),
+            each.request_id,
+            each.reason or each.status or _claimer(each),
+        )
+        for each in outcome.events
+    ]
+    titles = ("TIME (UTC)", "ACTION", "EVENT", "FROM", "TO", "REQUEST", "WHY")
+    more = "\nthere are earlier ones: --limit" if outcome.earlier else ""
+    return table(titles, rows, paint) + more
+
+
+def _claimer(event: AuditEntry) -> str:
+    return f"by {event.by}" if event.event_type == "cross_swarm_task_claimed" else ""
+
+
+def _end(agent: str, swarm: str) -> str:
+    return f"{agent}@{swarm}" if agent and swarm else agent or swarm
+
+
+def _written(outcome: out.AuditWritten, paint: Paint) -> str:
+    lines = "1 line" if outcome.lines == 1 else f"{outcome.lines} lines"
+    said = f"{paint('green', 'written')} {lines} to {outcome.folder}"
+    if outcome.deleted:
+        said += f"; deleted {', '.join(outcome.deleted)}"
+    if outcome.missed:
+        said += "\nentries before these are gone from the record; run this more often"
+    return said
+
+
+def _busy(outcome: out.AuditBusy, paint: Paint) -> str:
+    return f"{paint('yellow', 'busy')} another process writes to {outcome.folder}; nothing is lost"
 
 
 def _quarantine(outcome: out.QuarantineList, paint: Paint) -> str:
@@ -138,10 +207,18 @@ def _quarantined(outcome: out.QuarantineView, paint: Paint) -> str:
         ("key", outcome.key),
         ("request", outcome.request),
         ("release", "possible" if outcome.releasable else "not possible"),
+        ("next", _REMEDIES.get(outcome.reason, "").format(key=outcome.key)),
     ]
     if outcome.releasable:
         facts.append(("payload", as_json(outcome.payload)))
     return listed(fact for fact in facts if fact[1])
+
+
+_REMEDIES = {
+    "unknown_key": "if a swarm that you know has this key: interlock swarm allow NAME --key {key};"
+    " its sender sends the message again by itself, up to four times",
+    "revoked_key": "the swarm must sign with its new key: ask its operator",
+}
 
 
 def _released(outcome: out.QuarantineReleased, paint: Paint) -> str:
@@ -176,6 +253,9 @@ TEXTS: dict[str, Text] = {
     "RequestCancelled": _cancelled,
     "UnknownRequest": _unknown,
     "RequestList": _list,
+    "AuditList": _audit,
+    "AuditWritten": _written,
+    "AuditBusy": _busy,
     "QuarantineList": _quarantine,
     "QuarantineView": _quarantined,
     "QuarantineReleased": _released,

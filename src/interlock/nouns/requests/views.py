@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from interlock.core import codec, keys
 from interlock.nouns.requests import outcomes as out
+from interlock.nouns.requests import progress
 from interlock.nouns.requests.exchange import (
     QuarantinedMessage,
     ReceivedRequest,
@@ -16,9 +17,12 @@ from interlock.nouns.requests.exchange import (
     decode_received,
     decode_request,
 )
+from interlock.nouns.requests.progress import TaskProgress
 from interlock.nouns.requests.request import OutgoingRequest
-from interlock.runtime.reads import Pages, readable
+from interlock.nouns.tasks.task_reader import decode_claim, decode_status
+from interlock.runtime.reads import Pages, looked_up, readable
 from interlock.steps import Op, Read
+from interlock.store import Item
 
 PAGE = 200
 
@@ -42,23 +46,49 @@ def list_requests(
     return out.RequestList(requests=tuple(found))
 
 
-def list_received(swarm: str, after: str, limit: int) -> Op[out.RequestList]:
-    """The requests of other swarms, by swarm and id."""
+def list_received(
+    states: Collection[str], swarm: str, after: str, limit: int
+) -> Op[out.RequestList]:
+    """The requests of other swarms, by swarm and id; ``after`` is ``ID@SWARM``."""
     found: list[out.RequestView] = []
     prefix = keys.received(swarm) if swarm else keys.RECEIVED
-    pages = Pages(prefix, "", PAGE)
+    id_, _, of = after.partition("@")
+    pages = Pages(prefix, keys.received(of or swarm, id_) if after else "", PAGE)
     while not pages.finished:
-        for item in (yield from pages.read(PAGE)):
-            request = readable(decode_received, item)
-            if request is None or (after and request.head.request_id <= after):
+        read = [readable(decode_received, item) for item in (yield from pages.read(PAGE))]
+        for view in (yield from _received_views([each for each in read if each is not None])):
+            if states and view.state not in states:
                 continue
             if len(found) == limit:
-                return out.RequestList(requests=tuple(found), more=found[-1].request)
-            found.append(_received(request))
+                more = f"{found[-1].request}@{found[-1].from_swarm}"
+                return out.RequestList(requests=tuple(found), more=more)
+            found.append(view)
     return out.RequestList(requests=tuple(found))
 
 
+def _received_views(some: Sequence[ReceivedRequest]) -> Op[list[out.RequestView]]:
+    """Received requests, with what their tasks and the marks of their results say."""
+    wanted: list[str] = []
+    for each in some:
+        if each.answered is not None:
+            wanted.append(keys.unacknowledged(each.head.from_swarm, each.head.request_id))
+        elif each.task:
+            wanted += (keys.status(each.task), keys.owner(each.task))
+    items = yield from looked_up(wanted)
+    return [_received(each, items) for each in some]
+
+
+def task_progress(received: ReceivedRequest, items: Mapping[str, Item | None]) -> TaskProgress:
+    """The task of a received request, from its items."""
+    status = readable(decode_status, items.get(keys.status(received.task)))
+    owner = readable(decode_claim, items.get(keys.owner(received.task)))
+    return TaskProgress(
+        state="" if status is None else status.state, agent="" if owner is None else owner.agent
+    )
+
+
 def _sent(request: OutgoingRequest) -> out.RequestView:
+    where = progress.of_sent(request)
     return out.RequestView(
         request=request.id,
         state=request.state,
@@ -70,17 +100,31 @@ def _sent(request: OutgoingRequest) -> out.RequestView:
         to_swarm=request.to_swarm,
         to_agent=request.to_agent,
         attempt=request.attempt,
-        reason=request.reason,
+        step=where.step,
+        place=where.place,
+        reason=request.reason or where.says,
+        next=where.next,
+        next_at=where.next_at,
         decision=request.decision,
         ended_at=request.ended,
     )
 
 
-def _received(request: ReceivedRequest) -> out.RequestView:
+def _received(request: ReceivedRequest, items: Mapping[str, Item | None]) -> out.RequestView:
     head = request.head
+    mark = items.get(keys.unacknowledged(head.from_swarm, head.request_id))
+    task = task_progress(request, items)
+    where = progress.of_received(request, task, acknowledged=mark is None)
+    state = "running" if task.state == "running" else "received"
+    if request.answered is not None:
+        state = "acknowledged" if mark is None else "answered"
     return out.RequestView(
         request=head.request_id,
-        state="received" if request.answered is None else "answered",
+        state=state,
+        step=where.step,
+        place=where.place,
+        reason=where.says,
+        next=where.next,
         task_type=head.task_type,
         agent=head.from_agent,
         priority=head.priority,

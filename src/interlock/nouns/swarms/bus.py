@@ -251,11 +251,17 @@ def _named(runner: Runner) -> Op[str]:
     return (yield from runner.change(naming, Actor())).outcome
 
 
+def bus_here() -> Op[str]:
+    """The id of the bus that this store is; empty if it is none."""
+    item = (yield Read(keys.BUS))[keys.BUS]
+    return "" if item is None else _ID.read(item)
+
+
 def _other_bus(own: OwnSwarm, found: str) -> BusTrouble:
     what = f"another bus than the one where {own.name} registered" if found else "no bus any more"
     return BusTrouble(
         f"{own.bus_shown} is {what}; if that is right, run:"
-        f" interlock swarm register {own.name} --bus URL"
+        f" interlock swarm register {own.name} --bus URL --key KEY"
     )
 
 

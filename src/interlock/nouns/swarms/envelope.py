@@ -23,7 +23,7 @@ signature fits; before that nothing in the message says who sent it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 
@@ -44,7 +44,6 @@ from interlock.nouns.swarms.head import (
     Head,
     MessageHead,
     RegistryHead,
-    RequestHead,
     ResultHead,
     RevocationHead,
     encode,
@@ -214,20 +213,6 @@ def body_refusal(head: BodyHead, body: bytes) -> EnvelopeRefused | None:
     return EnvelopeRefused(reason="body_mismatch", detail=detail, key=head.key, head=head)
 
 
-def answer_refusal(
-    result: ResultHead, request: RequestHead, sent: Collection[str]
-) -> EnvelopeRefused | None:
-    """Why this is no result of our request; ``sent`` are the digests of all heads sent for it."""
-    asked = (request.request_id, request.to_swarm, request.from_swarm)
-    if (result.request_id, result.from_swarm, result.to_swarm) == asked:
-        if result.in_reply_to in sent:
-            return None
-        detail = "it answers another head than we sent"
-    else:
-        detail = "it is for another request, or from another swarm than we asked"
-    return EnvelopeRefused(reason="wrong_request", detail=detail, key=result.key, head=result)
-
-
 def claimed_signers(data: bytes, kind: type[Head]) -> tuple[str, ...]:
     """The fingerprints that an envelope of this kind names, to look up what we know of them.
 
@@ -236,6 +221,29 @@ def claimed_signers(data: bytes, kind: type[Head]) -> tuple[str, ...]:
     envelope = _unpacked(data) if len(data) <= kind.limit else None
     known = envelope is not None and envelope.kind == kind.payload_type
     return tuple(envelope.signatures) if known and envelope is not None else ()
+
+
+def claimed_sender(data: bytes, kind: type[Head]) -> str:
+    """The swarm that an envelope of this kind claims to be from, to look that up again.
+
+    Nothing is verified yet; empty if it is no such envelope.
+    """
+    envelope = _unpacked(data) if len(data) <= kind.limit else None
+    if envelope is None or envelope.kind != kind.payload_type:
+        return ""
+    head = _head(envelope.payload, kind)
+    return "" if head is None else head.from_swarm
+
+
+def claimed_digest(data: bytes, kind: type[Head]) -> str:
+    """The SHA-256 of the head in an envelope of this kind, to compare it with an accepted one.
+
+    Nothing is verified yet; empty if it is no such envelope.
+    """
+    envelope = _unpacked(data) if len(data) <= kind.limit else None
+    if envelope is None or envelope.kind != kind.payload_type:
+        return ""
+    return sha256(envelope.payload).hexdigest()
 
 
 def claimed_keys(data: bytes) -> dict[str, bytes]:
@@ -342,7 +350,9 @@ def _wrong_sender(head: Head, keys: dict[str, TrustedKey]) -> tuple[Reason, str]
     for name, key in keys.items():
         if key.swarm != head.from_swarm:
             return "wrong_sender", f"its key belongs to the swarm {key.swarm}"
-        if isinstance(head, MessageHead):
+        if isinstance(head, ResultHead):
+            may = key.agent in ("", head.from_agent) and key.agent in ("", head.executed_by)
+        elif isinstance(head, MessageHead):
             may = key.agent in ("", head.from_agent)
         elif isinstance(head, RevocationHead):
             may = name == head.revokes or not (key.agent or key.revoked)

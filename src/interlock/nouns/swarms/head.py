@@ -1,6 +1,6 @@
 """Heads: the fields that are signed, one struct for each kind of envelope.
 
-A request, a result and an acknowledgement go from one swarm to another.  A registry entry and a
+A request, a result and a receipt go from one swarm to another.  A registry entry and a
 revocation are for every reader.  Each kind has a payload type of its own, which is signed with it.
 
 The bytes of a head are its JSON, fields in their order, without blanks.  A reader decodes a head
@@ -16,7 +16,7 @@ and ``source_size``.
 A registry entry names the keys of its swarm, the current one first, and is signed by each of them:
 one, or the new one and those that it replaced while a rotation lasts (these have an ``until``).  So
 no swarm can name a key that it does not have.  The key of an agent comes with a signature of its
-own for the same reason.
+own for the same reason (``proof``), over the names of the swarm and the agent.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ BODY_LIMIT = 1024 * 1024
 KEYS_LIMIT = 4
 """Keys that sign for a swarm at one time, those that were rotated included."""
 AGENTS_LIMIT = 1000
+AGENT_KEYS_LIMIT = 3
+"""Keys of one agent at one time, those that were rotated included."""
 TIMEOUT = 30.0
 """Seconds that an asker waits for a result, unless it says otherwise."""
 DEADLINE = 24 * 3600.0
@@ -112,11 +114,11 @@ class MessageHead(BusHead, frozen=True, kw_only=True):
         """What is wrong with it by itself."""
         if self.expires > self.deadline:
             return "it expires after its deadline"
-        to = self.to_agent.removeprefix(ABILITY)
         return (
             _not_a_name("from_agent", self.from_agent)
             or _not_a_name("to_swarm", self.to_swarm)
-            or ("" if to == ALL_AGENTS == self.to_agent else _not_a_name("to_agent", to))
+            or _not_an_address("to_agent", self.to_agent)
+            or (self.correlation_id and _not_a_name("correlation_id", self.correlation_id))
             or super().fault()
         )
 
@@ -146,8 +148,12 @@ class RequestHead(BodyHead, frozen=True, kw_only=True):
     attempt: Annotated[int, Meta(ge=1, le=1000)]
 
     def fault(self) -> str:
-        """What is wrong with it by itself."""
-        return _not_a_name("task_type", self.task_type) or super().fault()
+        """What is wrong with it by itself; its result has to be addressed, too."""
+        return (
+            _not_a_name("task_type", self.task_type)
+            or (self.reply_to and _not_an_address("reply_to", self.reply_to))
+            or super().fault()
+        )
 
 
 class ResultHead(BodyHead, frozen=True, kw_only=True):
@@ -166,7 +172,7 @@ class ResultHead(BodyHead, frozen=True, kw_only=True):
 
 
 class AckHead(MessageHead, frozen=True, kw_only=True):
-    """The asker has a result; ``in_reply_to`` is the digest of the result's head."""
+    """A receipt: the receiver has a request, whose head has the digest ``in_reply_to``."""
 
     payload_type: ClassVar[str] = _TYPE.format("ack")
 
@@ -186,19 +192,26 @@ class ListedKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
         return "" if key is None else signing.fingerprint(key)
 
 
+class AgentKey(ListedKey, frozen=True, kw_only=True):
+    """A key of an agent; ``proof`` is its own signature that it belongs to that agent."""
+
+    proof: Annotated[str, Meta(max_length=88)]
+
+
 class RegisteredAgent(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """An agent in a registry entry; ``key`` and ``proof`` if it signs for itself.
+    """An agent in a registry entry; ``keys`` if it signs for itself, the current one first.
 
-    The load is a percentage: 0 is idle, 100 is busy, and more means that requests wait.
+    The load is a percentage: 0 is idle, 100 is busy, and more means that requests wait.  An agent
+    that is ``away`` has no session, and is listed for what it signed before.
     """
 
     agent: Name
     can: Annotated[tuple[Name, ...], Meta(max_length=validate.CAN_LIMIT)] = ()
     load: Whole = 0
-    key: Annotated[str, Meta(max_length=44)] = ""
-    proof: Annotated[str, Meta(max_length=88)] = ""
+    keys: Annotated[tuple[AgentKey, ...], Meta(max_length=AGENT_KEYS_LIMIT)] = ()
+    away: bool = False
 
 
 class RegistryHead(BusHead, frozen=True, kw_only=True):
@@ -226,9 +239,13 @@ class RegistryHead(BusHead, frozen=True, kw_only=True):
             return "its first key must be the current one, and the others must end"
         if self.expires - self.timestamp > milliseconds(ENTRY_EXPIRES):
             return f"it is valid for longer than {ENTRY_EXPIRES:.0f} s"
+        return self._wrong_agents() or super().fault()
+
+    def _wrong_agents(self) -> str:
         names = [agent.agent for agent in self.agents]
-        if len(set(names)) < len(names):
-            return "it names an agent twice"
+        of_agents = [key.public for agent in self.agents for key in agent.keys]
+        if len(set(names)) < len(names) or len(set(of_agents)) < len(of_agents):
+            return "it names an agent, or the key of one, twice"
         wrong = (
             _not_a_name("agent", agent.agent)
             or next(filter(None, (_not_a_name("can", each) for each in agent.can)), "")
@@ -236,7 +253,7 @@ class RegistryHead(BusHead, frozen=True, kw_only=True):
             or self._unproven(agent)
             for agent in self.agents
         )
-        return next(filter(None, wrong), "") or super().fault()
+        return next(filter(None, wrong), "")
 
     def listed_keys(self) -> tuple[str, ...]:
         """The fingerprints of its keys, the current one first."""
@@ -247,20 +264,26 @@ class RegistryHead(BusHead, frozen=True, kw_only=True):
         found = (usable_key(key.public) for key in self.keys)
         return {signing.fingerprint(key): key for key in found if key is not None}
 
-    def agent_keys(self) -> dict[str, tuple[str, bytes]]:
-        """The agents that sign for themselves: name and public key, by fingerprint."""
-        found = ((each.agent, usable_key(each.key)) for each in self.agents if each.key)
-        return {signing.fingerprint(key): (agent, key) for agent, key in found if key is not None}
+    @property
+    def here(self) -> int:
+        """How many of its agents have a session."""
+        return sum(not agent.away for agent in self.agents)
+
+    def agent_keys(self) -> dict[str, tuple[str, AgentKey]]:
+        """The keys of agents that sign for themselves, with their agents, by fingerprint."""
+        found = [(each.agent, key) for each in self.agents for key in each.keys]
+        return {key.fingerprint: (agent, key) for agent, key in found if key.fingerprint}
 
     def _unproven(self, agent: RegisteredAgent) -> str:
-        if not agent.key and not agent.proof:
-            return ""
-        key, proof = usable_key(agent.key), signing.from_base64(agent.proof)
         own = [each.public for each in self.keys]
-        if key is None or agent.key in own or proof is None:
-            return f"the key of agent {agent.agent} is none, or that of its swarm"
-        if not signing.fits(key, proof, _proof_bytes(self.from_swarm, agent.agent)):
-            return f"the key of agent {agent.agent} did not sign that it belongs to it"
+        for key in agent.keys:
+            public, proof = usable_key(key.public), signing.from_base64(key.proof)
+            if public is None or key.public in own or proof is None:
+                return f"the key of agent {agent.agent} is none, or that of its swarm"
+            if not signing.fits(public, proof, _proof_bytes(self.from_swarm, agent.agent)):
+                return f"the key of agent {agent.agent} did not sign that it belongs to it"
+        if not all(key.until for key in agent.keys[1:]):
+            return f"agent {agent.agent} has two keys that do not end"
         return ""
 
 
@@ -279,7 +302,7 @@ def encode(head: Head) -> bytes:
 
 
 def digest(head: Head) -> str:
-    """The SHA-256 of a head, by which a result names its request and an ack its result."""
+    """The SHA-256 of a head, by which a result or a receipt names its request."""
     return sha256(encode(head)).hexdigest()
 
 
@@ -402,28 +425,6 @@ def result_head(
     )
 
 
-def ack_head(
-    result: ResultHead, *, message_id: str, key: str, now: float, deadline: float = DEADLINE
-) -> AckHead:
-    """The head of the acknowledgement of a result, to its executor."""
-    until = milliseconds(now + deadline)
-    return AckHead(
-        message_id=message_id,
-        request_id=result.request_id,
-        from_swarm=result.to_swarm,
-        from_agent=result.to_agent,
-        to_swarm=result.from_swarm,
-        to_agent=result.executed_by,
-        correlation_id=result.correlation_id,
-        in_reply_to=digest(result),
-        timestamp=milliseconds(now),
-        expires=until,
-        deadline=until,
-        key=key,
-        bus=result.bus,
-    )
-
-
 def registered_agent(
     agent: str,
     can: tuple[str, ...] = (),
@@ -433,11 +434,14 @@ def registered_agent(
     signer: Signer | None = None,
 ) -> RegisteredAgent:
     """An agent for a registry entry; with a signer it may sign for itself, as one of ``swarm``."""
-    if signer is None:
-        return RegisteredAgent(agent=agent, can=can, load=load)
+    keys = () if signer is None else (agent_key(swarm, agent, signer),)
+    return RegisteredAgent(agent=agent, can=can, load=load, keys=keys)
+
+
+def agent_key(swarm: str, agent: str, signer: Signer) -> AgentKey:
+    """The key of an agent for a registry entry, with its proof; its owner makes it."""
     proof = signing.to_base64(signer.sign(_proof_bytes(swarm, agent)))
-    key = signing.to_base64(signer.public_key)
-    return RegisteredAgent(agent=agent, can=can, load=load, key=key, proof=proof)
+    return AgentKey(public=signing.to_base64(signer.public_key), proof=proof)
 
 
 def require_body(body: bytes) -> bytes:
@@ -460,6 +464,11 @@ def usable_key(text: str) -> bytes | None:
 
 def _proof_bytes(swarm: str, agent: str) -> bytes:
     return signing.signed_bytes(_PROOF_TYPE, codec.encode([swarm, agent]))
+
+
+def _not_an_address(field: str, text: str) -> str:
+    """What is wrong with an addressee: an agent, an ability, or all agents."""
+    return "" if text == ALL_AGENTS else _not_a_name(field, text.removeprefix(ABILITY))
 
 
 def _not_a_name(field: str, text: str) -> str:

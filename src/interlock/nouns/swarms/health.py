@@ -1,4 +1,4 @@
-"""Finds problems of peers for ``health``: those that are refused, and those without a key."""
+"""Finds problems for ``health``: peers that are refused or have no key, and writes that wait."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from typing import TYPE_CHECKING
 from interlock.core import keys
 from interlock.core.validate import quote, span
 from interlock.runtime.health import HealthCheck, Problem
-from interlock.steps import Op
+from interlock.steps import Op, Read
+from interlock.store import Range
 
 if TYPE_CHECKING:
     from interlock.nouns.swarms.registry_service import PeerState
 
+TOO_LONG = 60.0
+"""Seconds after which a write of a shared value that is not on the bus is a problem."""
+
 
 def health(checkup: HealthCheck) -> Op[list[Problem]]:
-    """Peers that signed two texts or are refused, and peers without a key; read at home alone."""
+    """Peers that signed two texts or are refused, peers without a key, and writes that wait.
+
+    It reads the home alone.
+    """
+    found = yield from _waiting(checkup)
     if not (yield from checkup.read(keys.PEERS)):
-        return []  # most homes have none, and need not import what follows
+        return found  # most homes have none, and need not import what follows
     from interlock.nouns.swarms.registry_service import peer_states
 
-    now, found = checkup.runner.clock.wall(), list[Problem]()
+    now = checkup.runner.clock.wall()
     for name, state in (yield from peer_states()).items():
         if state.peer.allowed:
             problem = _problem(name, state, now)
@@ -27,12 +35,32 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
     return found
 
 
+def _waiting(checkup: HealthCheck) -> Op[list[Problem]]:
+    """Writes of shared values that have waited for the bus for longer than a few passes."""
+    page = Range(keys.SHARED_WRITES, limit=1)
+    if not (yield Read(page)).ranges[page]:
+        return []
+    from interlock.nouns.swarms.shared_posting import AT_ONCE, first_waiting
+
+    waiting = yield from first_waiting(AT_ONCE)
+    first = min(waiting, key=lambda each: each.written_at, default=None)
+    now = checkup.runner.clock.wall()
+    if first is None or now - first.written_at < TOO_LONG:
+        return []
+    thing, more = f"shared/{first.key}", len(waiting) - 1
+    says = f"{thing}: a write is not on the bus for {span(now - first.written_at)}"
+    says += f", and {more} other keys wait" if more else ""
+    remedy = "run 'interlock swarm sync' on a host with the swarm's key; 'doctor' checks the bus"
+    return [Problem(kind="unsent", says=says, remedy=remedy, thing=thing, since=first.written_at)]
+
+
 def _problem(name: str, state: PeerState, now: float) -> Problem | None:
     from interlock.nouns.swarms.registry import CACHED
 
     floor, thing = state.floor, f"swarm/{name}"
-    if floor.refused.get("equivocation"):
-        says = f"{thing}: it signed two different entries as one version; its key may be stolen"
+    if floor.refused.get("equivocation") or floor.refused.get("divergence"):
+        what = "entries" if floor.refused.get("equivocation") else "states"
+        says = f"{thing}: it signed two different {what} as one version; its key may be stolen"
         remedy = (
             "ask its operator; then pin a key that is not stolen: interlock swarm allow"
             f" {quote(name)} --key FINGERPRINT --agent NAME; or deny it:"

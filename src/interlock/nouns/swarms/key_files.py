@@ -295,10 +295,10 @@ def _unknown(name: str, known: list[str]) -> BadInput:
     if "/" in name:
         return BadInput(f"there is no file {printable(name)}; name the file of a private key")
     close = validate.closest_names(name, known)
-    meant = f"; is it {' or '.join(close)}?" if close else ""
+    meant = f"is it {' or '.join(close)}? " if close else ""
     return BadInput(
-        f"there is no key {name} in {printable(place())}{meant}"
-        f" To make it, run: interlock key new {name}"
+        f"there is no key {name} in {printable(place())}; {meant}"
+        f"to make it, run: interlock key new {name}"
     )
 
 

@@ -82,7 +82,7 @@ NOUN = Noun(
         ),
         Operation(
             name="key revoke",
-            help="end a key of this swarm at once and permanently, for all peers",
+            help="end a key of this swarm, or of its agents, at once and permanently",
             request=KeyRevoke,
             outcomes=get_args(RevokeOutcome),
             needs="agent",

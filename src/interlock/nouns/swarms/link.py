@@ -1,14 +1,15 @@
 """The link between a swarm and its bus: one pass after the other, by any process of the swarm.
 
-A pass takes over a key that was rotated, puts revocations and our entry on the bus, renews our
-liveness there, and reads the peers that are due.  Any number of processes may do it: each step
-is decided by what stands in the stores.
+A pass takes over a key that was rotated, puts revocations, our entry and our snapshot on the bus,
+renews our liveness there, reads the peers that are due, and tends shared values: it posts writes
+that wait and ends decisions whose time is up.  Any number of processes may do it: each step is
+decided by what stands in the stores.
 
-``swarms.keep`` is a stream of passes.  A change of our trust, our keys or our registration at home
-starts the next one at once; else it follows after ``BEAT`` seconds, which renews the liveness key
-in time.  While the bus is away a pass tries it every ``RECONNECT`` seconds, and everything else at
-home goes on.  It has its own thread or task, since a bus that does not answer must not keep the
-keeper of the home store from renewing.
+``swarms.keep`` is a stream of passes.  A change of our trust, our keys, those of our agents or our
+registration at home starts the next one at once; else it follows after ``BEAT`` seconds, which
+renews the liveness key in time.  While the bus is away a pass tries it every ``RECONNECT`` seconds,
+and everything else at home goes on.  It has its own thread or task, since a bus that does not
+answer must not keep the keeper of the home store from renewing.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from interlock.nouns.swarms.registry_service import PeersRefreshed
 from interlock.nouns.swarms.results import (
     EntryRefused,
     NotRegistered,
+    SwarmNotSynced,
     SwarmSynced,
     SyncOutcome,
 )
 from interlock.nouns.swarms.revoke_service import post_revocations
+from interlock.nouns.swarms.state_service import StatePublished, publish_state
 from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import Snapshot, Watch
 
@@ -42,7 +45,7 @@ BEAT = LIVE_TTL / 3
 """Seconds between two passes."""
 CHECK_OWN = 30.0
 """Seconds between two checks of our own agents, to see whether our entry is due."""
-_SCOPES = (keys.OWN_SWARM, keys.PEERS, keys.REVOKED)
+_SCOPES = (keys.OWN_SWARM, keys.AGENT_KEYS, keys.PEERS, keys.REVOKED)
 
 
 def sync(context: Context, actor: Actor, *, force: bool = False) -> Op[SyncOutcome]:
@@ -50,37 +53,67 @@ def sync(context: Context, actor: Actor, *, force: bool = False) -> Op[SyncOutco
     own = yield from own_swarm()
     if own is None:
         return NotRegistered()
-    return (yield from _pass(context, own, actor, force=force, urgent=True))
+    done = yield from _pass(context, own, actor, force=force, young=True)
+    if not done.trouble:
+        return done
+    return SwarmNotSynced(
+        swarm=done.swarm,
+        trouble=done.trouble,
+        version=done.version,
+        published=done.published,
+        accepted=done.accepted,
+        refused=done.refused,
+        revoked=done.revoked,
+    )
 
 
 def _pass(
-    context: Context, own: OwnSwarm, actor: Actor, *, force: bool, urgent: bool
+    context: Context, own: OwnSwarm, actor: Actor, *, force: bool = False, young: bool = False
 ) -> Op[SwarmSynced]:
-    trouble = yield from post_revocations(context, own, urgent=urgent)
-    published, said = yield from _published(context, own, actor, force=force, urgent=urgent)
+    trouble = yield from post_revocations(context, own, urgent=True)
+    published, said = yield from _published(context, own, actor, force=force)
     trouble = trouble or said
-    refreshed = PeersRefreshed(trouble=trouble)
+    own = (yield from own_swarm()) or own  # publishing may have taken over another key
+    refreshed, state = PeersRefreshed(trouble=trouble), StatePublished(version=0, now=False)
     if not trouble or not context.bus.trouble:
+        state, said = yield from _stated(context, own, force=force)
         refreshed = yield from context.swarms.refresh(own, force=force)
         yield from context.bus.tidy()
+        trouble = trouble or said
+    tended = yield from context.shared.tend(actor, own, force=force, young=young)
     return SwarmSynced(
         swarm=own.name,
         version=published.version,
         published=published.now,
+        state=state.version,
+        stated=state.now,
         accepted=refreshed.accepted,
         refused=refreshed.refused,
         revoked=refreshed.revoked,
-        trouble=trouble or refreshed.trouble,
+        posted=tended.posted,
+        decisions=tended.decisions,
+        trouble=trouble or refreshed.trouble or tended.trouble,
     )
 
 
+def _stated(context: Context, own: OwnSwarm, *, force: bool) -> Op[tuple[StatePublished, str]]:
+    """Our snapshot on the bus, and why it is not there."""
+    nothing = StatePublished(version=0, now=False)
+    try:
+        return (yield from publish_state(context, own, force=force)), ""
+    except StoreTrouble:
+        raise
+    except InterlockError as error:
+        return nothing, str(error)
+
+
 def _published(
-    context: Context, own: OwnSwarm, actor: Actor, *, force: bool, urgent: bool
+    context: Context, own: OwnSwarm, actor: Actor, *, force: bool
 ) -> Op[tuple[EntryPublished, str]]:
     """Our entry on the bus, and why it is not there: the bus is away, or a key is not here."""
     nothing = EntryPublished(version=0, now=False)
     try:
-        done = yield from publish(context, own, actor, force=force, urgent=urgent)
+        done = yield from publish(context, own, actor, force=force, urgent=True)
     except StoreTrouble:
         raise
     except BusTrouble as error:
@@ -149,7 +182,7 @@ class SwarmLink:
     def _run(self) -> Op[SwarmSynced | None]:
         now = self._clock.monotonic()
         self._due = now + BEAT
-        own = yield from own_swarm()
+        own, actor = (yield from own_swarm()), self._context.identity.actor
         if own is None:
             return None
         if now < self._checked + CHECK_OWN:
@@ -160,16 +193,18 @@ class SwarmLink:
                 self._checked = float("-inf")
                 return SwarmSynced(swarm=own.name, version=0, trouble=str(error))
             refreshed = yield from self._context.swarms.refresh(own)
+            tended = yield from self._context.shared.tend(actor, own)
             return SwarmSynced(
                 swarm=own.name,
                 version=0,
                 accepted=refreshed.accepted,
                 refused=refreshed.refused,
                 revoked=refreshed.revoked,
-                trouble=refreshed.trouble,
+                posted=tended.posted,
+                decisions=tended.decisions,
+                trouble=refreshed.trouble or tended.trouble,
             )
-        actor = self._context.identity.actor
-        done = yield from _pass(self._context, own, actor, force=False, urgent=True)
+        done = yield from _pass(self._context, own, actor)
         self._due = self._clock.monotonic() + (RECONNECT if self._context.bus.trouble else BEAT)
         self._checked = float("-inf") if done.trouble else now
         return done
@@ -179,4 +214,4 @@ class SwarmLink:
         said = (done.trouble, done.refused)
         news = said != self._said
         self._said = said
-        return news or done.published or bool(done.revoked)
+        return news or done.published or bool(done.revoked or done.posted or done.decisions)

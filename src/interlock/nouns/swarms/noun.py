@@ -1,8 +1,9 @@
 """The declaration of swarms: their requests, operations, keys, and what they add to others."""
 
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 from interlock.core import keys
+from interlock.errors import BadInput
 from interlock.nouns.swarms.results import (
     AllowOutcome,
     DenyOutcome,
@@ -13,9 +14,17 @@ from interlock.nouns.swarms.results import (
     SyncOutcome,
     TrustOutcome,
 )
+from interlock.nouns.swarms.sync_results import (
+    ConflictList,
+    SharedList,
+    SharedOutcome,
+    ShareOutcome,
+    SwarmStateList,
+)
 from interlock.runtime.noun import KeyKind, Noun, Part
 from interlock.runtime.operation import Operation, Request, option
 
+_SHARED = "interlock.nouns.swarms.shared"
 Swarm = Annotated[str, option("name", "the name of the swarm", positional=True)]
 
 
@@ -33,6 +42,10 @@ class SwarmRegister(Request, frozen=True, kw_only=True):
 
 class SwarmsList(Request, frozen=True, kw_only=True):
     """This swarm and its peers."""
+
+    snapshots: Annotated[
+        bool, option("flag", "their snapshots instead: agents, tasks, times, memory")
+    ] = False
 
 
 class SwarmDiscover(Request, frozen=True, kw_only=True):
@@ -56,6 +69,18 @@ class SwarmAllow(Request, frozen=True, kw_only=True):
     first_use: Annotated[
         bool, option("flag", "trust the key of the first entry that is read, once")
     ] = False
+    rate: Annotated[
+        str | None,
+        option("text", "requests of one agent, like 200/1h; 0 for any number, 100/1h unless set"),
+    ] = None
+    queue: Annotated[
+        int | None,
+        option("int", "requests that may wait before no new one is made; 80000 unless set"),
+    ] = None
+    marks: Annotated[
+        int | None,
+        option("int", "messages that are remembered against replay; 300000 unless set"),
+    ] = None
 
 
 class SwarmDeny(Request, frozen=True, kw_only=True):
@@ -77,6 +102,33 @@ class SwarmTrust(Request, frozen=True, kw_only=True):
     forgive: Annotated[bool, option("flag", "clear its record, and close its breaker")] = False
 
 
+class SwarmShare(Request, frozen=True, kw_only=True):
+    """Write a value that other swarms read and write, too."""
+
+    key: Annotated[str, option("name", "the key of the value", positional=True)]
+    value: Annotated[
+        Any, option("json", "the value: JSON, @FILE, or - for stdin; up to 64 KiB", positional=True)
+    ]
+    base: Annotated[
+        int | None,
+        option("int", "the revision that you saw; 0 for none; else what this home last showed"),
+    ] = None
+
+
+class SwarmShared(Request, frozen=True, kw_only=True):
+    """Read shared values."""
+
+    key: Annotated[
+        str | None, option("name", "the key of one value; else all of them", positional=True)
+    ] = None
+    conflicts: Annotated[
+        bool, option("flag", "conflicts about values instead, with both values of each")
+    ] = False
+    accept: Annotated[
+        bool, option("flag", "take what stands on the bus, though this home has read a later value")
+    ] = False
+
+
 class SwarmSync(Request, frozen=True, kw_only=True):
     """One pass of the link to the bus."""
 
@@ -88,20 +140,43 @@ class SwarmSync(Request, frozen=True, kw_only=True):
     ] = False
 
 
+def _list(fleet: Any, request: SwarmsList) -> Any:  # noqa: ANN401
+    return fleet.swarms.states() if request.snapshots else fleet.swarms.list()
+
+
+def _shared(fleet: Any, request: SwarmShared) -> Any:  # noqa: ANN401
+    if request.conflicts:
+        return fleet.swarms.conflicts(request.key)
+    if request.key is None:
+        if request.accept:
+            raise BadInput("--accept is about one value; name its key")
+        return fleet.swarms.shared_list()
+    return fleet.swarms.shared(request.key, accept=request.accept)
+
+
 NOUN = Noun(
     name="swarm",
     help="other fleets that this one works with, over a bus",
     calls="interlock.nouns.swarms.calls:SwarmCalls",
-    texts=("interlock.nouns.swarms.text",),
+    texts=("interlock.nouns.swarms.text", "interlock.nouns.swarms.sync_text"),
     keys=(
         KeyKind(prefix=keys.SWARM, read="interlock.nouns.swarms.swarm:examine_own"),
+        KeyKind(prefix=keys.AGENT_KEYS, read="interlock.nouns.swarms.swarm:decode_agent_keys"),
         KeyKind(prefix=keys.PEERS, read="interlock.nouns.swarms.swarm:decode_peer"),
         KeyKind(prefix=keys.FLOORS, read="interlock.nouns.swarms.swarm:decode_floor"),
         KeyKind(prefix=keys.BREAKERS, read="interlock.nouns.swarms.trust_service:decode_breaker"),
         KeyKind(
             prefix=keys.REPUTATIONS, read="interlock.nouns.swarms.trust_service:decode_reputation"
         ),
+        KeyKind(prefix=keys.COPIES, read=f"{_SHARED}:decode_copy"),
+        KeyKind(prefix=keys.SHARED_WRITES, read=f"{_SHARED}:decode_write"),
+        KeyKind(prefix=keys.UNDECIDED, read=f"{_SHARED}:decode_undecided"),
+        KeyKind(prefix=keys.CONFLICTS, read=f"{_SHARED}:decode_conflict"),
     ),
+    why={"shared": "interlock.nouns.swarms.sync_views:why_shared"},
+    decided={"shared": "interlock.nouns.swarms.shared_service:effect"},
+    decided_then={"shared": "interlock.nouns.swarms.shared_service:then"},
+    housekeeping=Part(26, "interlock.nouns.swarms.housekeeping:SwarmHousekeepingPart"),
     health=Part(45, "interlock.nouns.swarms.health:health"),
     events=True,
     operations=(
@@ -118,9 +193,10 @@ NOUN = Noun(
             name="swarm list",
             help="list this swarm, its peers, and strangers on the bus",
             request=SwarmsList,
-            outcomes=(SwarmList, NotRegistered),
+            outcomes=(SwarmList, SwarmStateList, NotRegistered),
             needs="store",
-            call="swarms.list",
+            act=_list,
+            examples=("interlock swarm list --snapshots",),
         ),
         Operation(
             name="swarm discover",
@@ -142,6 +218,7 @@ NOUN = Noun(
             examples=(
                 "interlock swarm allow bank --key SHA256:... --agent ada",
                 "interlock swarm allow bank --first-use --agent ada",
+                "interlock swarm allow bank --rate 500/1h --agent ada",
             ),
         ),
         Operation(
@@ -163,8 +240,34 @@ NOUN = Noun(
             examples=("interlock swarm trust bank", "interlock swarm trust bank --forgive"),
         ),
         Operation(
+            name="swarm share",
+            help="write a value that other swarms read and write, too",
+            request=SwarmShare,
+            outcomes=get_args(ShareOutcome),
+            needs="agent",
+            for_models=True,
+            call="swarms.share",
+            examples=(
+                "interlock swarm share prices '{\"apple\": 3}' --agent ada",
+                "interlock swarm share prices @prices.json --base 41 --agent ada",
+            ),
+        ),
+        Operation(
+            name="swarm shared",
+            help="show a value that swarms share, all of them, or conflicts about them",
+            request=SwarmShared,
+            outcomes=(*get_args(SharedOutcome), SharedList, ConflictList),
+            needs="store",
+            for_models=True,
+            act=_shared,
+            examples=(
+                "interlock swarm shared prices",
+                "interlock swarm shared --conflicts",
+            ),
+        ),
+        Operation(
             name="swarm sync",
-            help="put this swarm's entry on the bus if it is due, and read its peers",
+            help="put this swarm's entry, state and values on the bus; read its peers",
             request=SwarmSync,
             outcomes=get_args(SyncOutcome),
             needs="store",

@@ -16,13 +16,14 @@ from interlock.core.decision import Decision, Event, Write
 from interlock.core.signing import Signer
 from interlock.errors import InterlockError, NotAllowed
 from interlock.nouns.swarms import registry
-from interlock.nouns.swarms.head import ListedKey
+from interlock.nouns.swarms.envelope import EnvelopeRefused, TrustedKey, open_envelope
+from interlock.nouns.swarms.head import ListedKey, RegistryHead
 from interlock.nouns.swarms.swarm import OwnSwarm, OwnSwarmChange, decode_own
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op, Read
-from interlock.store import Snapshot
+from interlock.store import Item, Snapshot
 
 
 def own_swarm() -> Op[OwnSwarm | None]:
@@ -58,14 +59,23 @@ def current_signer(own: OwnSwarm, now: float) -> Signer:
     return signer_of(own, listed[0].fingerprint)
 
 
-def signer_of(own: OwnSwarm, fingerprint: str) -> Signer:
-    """The signer of one of our keys; NotAllowed if it is not on this host."""
+def signer_of(own: OwnSwarm, fingerprint: str, mine: Signer | None = None) -> Signer:
+    """The signer of a key of our swarm, or of its agents; NotAllowed if it is not on this host.
+
+    ``mine`` is the key of this client, which may be a file elsewhere.
+    """
     from interlock.nouns.swarms import key_files
 
+    refusal = ""
     try:
+        if mine is not None and mine.fingerprint == fingerprint:
+            return mine
         found = key_files.signer(own.key)
         if found.fingerprint == fingerprint:
             return found
+        refusal = f"{own.key} is {found.fingerprint} here; restore the key, if it was replaced"
+    except NotAllowed as error:
+        refusal = str(error)  # the key is here, and cannot be used
     except InterlockError:
         pass  # it may have another name on this host
     for file in key_files.listed():
@@ -74,24 +84,34 @@ def signer_of(own: OwnSwarm, fingerprint: str) -> Signer:
     try:
         return key_files.signer(fingerprint)
     except InterlockError as error:
+        in_agent = own.key.startswith(signing.FINGERPRINT_MARK)
+        why = refusal or (
+            str(error) if in_agent else "it is not on this host; run this where it is"
+        )
         raise NotAllowed(
-            f"the key {fingerprint} of {own.name} is not on this host ({error});"
-            " run this where it is, or revoke it: interlock key revoke FINGERPRINT"
+            f"the key {fingerprint} of {own.name} cannot be used: {why}; if it is lost, register"
+            " with another key and revoke it"
         ) from None
 
 
 def _replaced(own: OwnSwarm) -> Signer | None:
-    """The key that has taken the place of our current one, under the same name; None without."""
+    """The key that has taken the place of our current one, under the same name; None without.
+
+    Both keys must be here: the old one has to vouch for the new one, and a file that another key
+    has overwritten is no rotation.
+    """
     from interlock.nouns.swarms import key_files
 
     if not own.keys or own.key.startswith(signing.FINGERPRINT_MARK):
         return None
     try:
         found = key_files.signer(own.key)
+        if found.fingerprint in [key.fingerprint for key in own.keys]:
+            return None
+        signer_of(own, own.fingerprint)
     except InterlockError:
         return None  # the key may be on another host
-    known = [key.fingerprint for key in own.keys]
-    return None if found.fingerprint in known else found
+    return found
 
 
 def listed_key(signer: Signer) -> ListedKey:
@@ -136,3 +156,20 @@ def is_revoked(swarm: str, fingerprint: str) -> Op[bool]:
     key = keys.revocation(swarm, fingerprint)
     snapshot: Snapshot = yield Read(key)
     return snapshot[key] is not None
+
+
+def verified_own(item: Item | None, own: OwnSwarm, now: float) -> RegistryHead | None:
+    """Our entry on the bus, also an expired one; None if none of our keys signed it."""
+    if item is None:
+        return None
+    trusted = {
+        key.fingerprint: TrustedKey(
+            public_key=signing.from_base64(key.public) or b"", swarm=own.name
+        )
+        for key in own.keys
+    }
+    found = open_envelope(item.value, RegistryHead, trusted.get, bus=own.bus_id, now=now)
+    if isinstance(found, EnvelopeRefused):
+        late = found.reason in ("expired", "future") and isinstance(found.head, RegistryHead)
+        return found.head if late and isinstance(found.head, RegistryHead) else None
+    return found.head

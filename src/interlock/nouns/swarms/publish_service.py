@@ -16,7 +16,7 @@ home store was restored from a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from msgspec import Raw, Struct
@@ -29,6 +29,8 @@ from interlock.core.signing import Signer
 from interlock.errors import BadInput, BusTrouble, NotAllowed, StoreBusy
 from interlock.nouns.agents.views import all_reports, all_sessions
 from interlock.nouns.swarms import registry
+from interlock.nouns.swarms.agent_keys import listed_agent_keys
+from interlock.nouns.swarms.bus import bus_here
 from interlock.nouns.swarms.envelope import (
     EnvelopeRefused,
     TrustedKey,
@@ -37,8 +39,8 @@ from interlock.nouns.swarms.envelope import (
     open_envelope,
     sign_head,
 )
-from interlock.nouns.swarms.head import AGENTS_LIMIT, RegisteredAgent, RegistryHead
-from interlock.nouns.swarms.limits import QUEUE_MOST
+from interlock.nouns.swarms.head import ABILITY, RegisteredAgent, RegistryHead
+from interlock.nouns.swarms.limits import LARGEST_QUEUE
 from interlock.nouns.swarms.own_keys import (
     adopt_rotation,
     is_revoked,
@@ -46,6 +48,7 @@ from interlock.nouns.swarms.own_keys import (
     named_signer,
     own_signers,
     own_swarm,
+    verified_own,
 )
 from interlock.nouns.swarms.results import NameTaken, RegisterOutcome, SwarmRegistered
 from interlock.nouns.swarms.swarm import (
@@ -60,7 +63,7 @@ from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up
 from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op, Read
-from interlock.store import Item, Snapshot
+from interlock.store import Snapshot
 
 _TRIES = 5
 """How often publishing starts over because our swarm was changed while it ran."""
@@ -93,7 +96,12 @@ def register(
     signing.require_public_key(signer.public_key)
     if (yield from is_revoked(name, signer.fingerprint)):
         raise BadInput(f"{signer.fingerprint} is revoked, permanently; name another key")
+    before = yield from own_swarm()
+    if before is not None and before.name != name:
+        return _has_another_name(before, name)
     bus_id = yield from context.bus.reach(url)
+    if (yield from bus_here()) == bus_id:
+        raise BadInput("the bus is this home itself, where others must not write; name another")
     now = context.runner.clock.wall()
     planned = OwnSwarm(
         name=name,
@@ -104,8 +112,7 @@ def register(
         keys=(listed_key(signer),),
         registered=now,
     )
-    before = yield from own_swarm()
-    if before is None or before.name != name:
+    if before is None:
         other = yield from context.bus.on(planned, lambda _: _other_owner(planned, now))
         if other:
             return NameTaken(swarm=name, reason=other)
@@ -127,6 +134,11 @@ def register(
         version=version,
         trouble=trouble,
     )
+
+
+def _has_another_name(own: OwnSwarm, name: str) -> NameTaken:
+    said = f"this home is the swarm {own.name}, and its peers know it as that"
+    return NameTaken(swarm=name, reason=said)
 
 
 def _other_owner(own: OwnSwarm, now: float) -> Op[str]:
@@ -153,8 +165,7 @@ def _registering(runner: Runner, planned: OwnSwarm, actor: Actor) -> Op[OwnSwarm
         item = (yield (keys.OWN_SWARM,))[keys.OWN_SWARM]
         before = None if item is None else decode_own(item)
         if before is not None and before.name != planned.name:
-            said = f"this home is the swarm {before.name}, and its peers know it as that"
-            return Decision(outcome=NameTaken(swarm=planned.name, reason=said))
+            return Decision(outcome=_has_another_name(before, planned.name))
         own = planned if before is None else _again(before, planned, runner.clock.wall())
         if own == before:
             return Decision(outcome=OwnSwarmChange(own=own))
@@ -206,12 +217,14 @@ def _publish(
     """One attempt; our swarm as it is now if another process has changed it."""
     now = context.runner.clock.wall()
     stands = yield from context.bus.on(own, lambda _: _own_entry_on_bus(own, now), urgent=urgent)
+    depth = yield from own_depth()
     draft = partial(
         registry.next_entry,
         own.name,
         own.bus_id,
         keys=own.keys,
-        agents=(yield from own_agents()),
+        agents=(yield from own_agents(now)),
+        depth=depth,
         now=now,
     )
     if not force and stands is not None and not _is_due(stands, own, draft, now):
@@ -224,26 +237,24 @@ def _publish(
             f" a key of it: rotate, revoke the old key, and have all peers pin the new one"
         )
     signers: tuple[Signer, ...] = yield InThread(partial(own_signers, own, now))
-    reserved = yield from _reserve(context.runner, own, above)
+    reserved = yield from _reserve(context.runner, own, above, depth)
     if isinstance(reserved, OwnSwarmChange):
         return reserved
     version = reserved.version
-    head = draft(version, depth=(yield from own_depth()))
+    head = draft(version)
     data: bytes = yield InThread(lambda: sign_head(head, *signers))
     put = partial(_put_entry, own=own, data=data, version=version, now=now)
     return (yield from context.bus.on(own, put))
 
 
 def _is_due(
-    stands: RegistryHead, own: OwnSwarm, draft: Callable[..., RegistryHead], now: float
+    stands: RegistryHead, own: OwnSwarm, draft: Callable[[int], RegistryHead], now: float
 ) -> bool:
     if not registry.valid_keys(own.keys, now):
         return True  # the attempt says what to do
     age = now - stands.timestamp / 1000
     fresh = -registry.CLOCK_SKEW < age < registry.REPUBLISH
-    return not fresh or registry.content(stands) != registry.content(
-        draft(stands.version, depth=stands.depth)
-    )
+    return not fresh or registry.content(stands) != registry.content(draft(stands.version))
 
 
 def _own_entry_on_bus(own: OwnSwarm, now: float) -> Op[RegistryHead | None]:
@@ -252,25 +263,10 @@ def _own_entry_on_bus(own: OwnSwarm, now: float) -> Op[RegistryHead | None]:
     return verified_own(snapshot[keys.registry_entry(own.name)], own, now)
 
 
-def verified_own(item: Item | None, own: OwnSwarm, now: float) -> RegistryHead | None:
-    """Our entry on the bus, also an expired one; None if none of our keys signed it."""
-    if item is None:
-        return None
-    trusted = {
-        key.fingerprint: TrustedKey(
-            public_key=signing.from_base64(key.public) or b"", swarm=own.name
-        )
-        for key in own.keys
-    }
-    found = open_envelope(item.value, RegistryHead, trusted.get, bus=own.bus_id, now=now)
-    if isinstance(found, EnvelopeRefused):
-        late = found.reason in ("expired", "future") and isinstance(found.head, RegistryHead)
-        return found.head if late and isinstance(found.head, RegistryHead) else None
-    return found.head
-
-
-def _reserve(runner: Runner, own: OwnSwarm, above: int) -> Op[Reserved | OwnSwarmChange]:
-    """The next version of our entry, which no other process signs.
+def _reserve(
+    runner: Runner, own: OwnSwarm, above: int, depth: int
+) -> Op[Reserved | OwnSwarmChange]:
+    """The next version of our entry, which no other process signs; the record has its depth.
 
     If our keys or our bus have changed, the entry would be wrong: our swarm as it is now.
     """
@@ -287,6 +283,7 @@ def _reserve(runner: Runner, own: OwnSwarm, above: int) -> Op[Reserved | OwnSwar
             verb="swarm.publish",
             thing=f"swarm/{own.name}",
             puts=(Write(keys.OWN_ENTRY, entry),),
+            events=(Event("swarm:signed", own.name, details={"depth": depth}),),
         )
 
     return (yield from runner.change(deciding, Actor())).outcome
@@ -340,36 +337,53 @@ def beat(context: Context, own: OwnSwarm, *, urgent: bool = False) -> Op[None]:
     yield from context.bus.on(own, partial(_beat, own=own), urgent=urgent)
 
 
-def own_agents() -> Op[tuple[RegisteredAgent, ...]]:
-    """The agents with a live session at home: their abilities, and the work that they have."""
+def listed_abilities(can: Iterable[str]) -> Iterator[str]:
+    """Abilities as others ask for them: a worker for requests has ``can:X``, and ``@`` its name."""
+    for each in can:
+        if not each.startswith("@"):
+            yield each.removeprefix(ABILITY)
+
+
+def own_agents(now: float) -> Op[tuple[RegisteredAgent, ...]]:
+    """The agents with a live session at home: their abilities, keys, and the work that they have.
+
+    Also those that are away, if they signed something that may still be on its way.
+    """
     sessions = yield from all_sessions()
     live = yield from looked_up(keys.live(each.id) for each in sessions)
     reports = yield from all_reports()
     claims = [keys.claim_of(item.key)[0] for item in (yield from every(keys.CLAIMS))]
+    own_keys = yield from listed_agent_keys(now)
     able: dict[str, dict[str, None]] = {}
     busy: dict[str, list[int]] = {}
     for each in sessions:
         if live[keys.live(each.id)] is None:
             continue
         report = reports.get(each.id)
-        able.setdefault(each.agent, {}).update(dict.fromkeys(report.can if report else ()))
+        can = listed_abilities(report.can if report else ())
+        able.setdefault(each.agent, {}).update(dict.fromkeys(can))
         busy.setdefault(each.agent, []).append(claims.count(each.id))
-    return tuple(
-        [
-            RegisteredAgent(
-                agent=agent,
-                can=tuple(sorted(can)[: validate.CAN_LIMIT]),
-                load=round(100 * sum(busy[agent]) / len(busy[agent])),
-            )
-            for agent, can in sorted(able.items())[:AGENTS_LIMIT]
-        ]
-    )
+    here = [
+        RegisteredAgent(
+            agent=agent,
+            can=tuple(sorted(can)[: validate.CAN_LIMIT]),
+            load=round(100 * sum(busy[agent]) / len(busy[agent])),
+            keys=own_keys.get(agent, ()),
+        )
+        for agent, can in sorted(able.items())
+    ]
+    away = [
+        RegisteredAgent(agent=agent, keys=of_agent, away=True)
+        for agent, of_agent in sorted(own_keys.items())
+        if agent not in able
+    ]
+    return registry.fitting([*here, *away])
 
 
 def own_depth() -> Op[int]:
     """The requests of other swarms that our home has received and not finished.
 
     Each has a mark of its own: an item of ``received/`` is kept until the deadline, answered or
-    not.  Senders stop at ``QUEUE_MOST``, so a longer queue is not counted to its end.
+    not.  Senders stop at ``LARGEST_QUEUE``, so a longer queue is not counted to its end.
     """
-    return len((yield from every(keys.UNANSWERED, most=QUEUE_MOST)))
+    return len((yield from every(keys.UNANSWERED, most=LARGEST_QUEUE)))

@@ -6,8 +6,9 @@ says which entries a reader accepts.
 
 **Rotation** is an entry, too: the next version lists the new key, and the old one with the time at
 which it ends (``until``), and both sign.  The owner publishes with both until then, so a reader
-that was away for less than the overlap can follow.  The overlap is longer than the longest
-deadline of a request, so no request in flight loses its key.
+that was away for less than the overlap can follow.  The overlap is longer than the usual deadline
+of a request, so no such request in flight loses its key; attempts sign one with a later deadline
+again.
 
 **Liveness** is separate: an unsigned key on the bus that lasts ``LIVE_TTL``.  It says only that a
 process of the swarm is there, and together with the expiry gives the status.
@@ -21,6 +22,7 @@ two at random and takes the one with fewer of its own requests in flight; load o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,16 +30,22 @@ from msgspec.structs import replace
 from interlock.core import codec, validate
 from interlock.errors import BadInput
 from interlock.nouns.swarms.head import (
+    AGENTS_LIMIT,
+    DEADLINE,
     ENTRY_EXPIRES,
     KEYS_LIMIT,
+    REGISTRY_LIMIT,
     ListedKey,
     RegisteredAgent,
     RegistryHead,
     milliseconds,
 )
+from interlock.nouns.swarms.limits import QUEUE_NOTICE
 from interlock.nouns.swarms.results import FoundAgent, SwarmStatus
 
 ENTRY_TTL = ENTRY_EXPIRES
+AGENTS_BYTES = (REGISTRY_LIMIT - 8 * 1024) * 3 // 4
+"""Bytes for the agents of an entry: base64 makes four of three, and the rest needs room."""
 CACHED = 5 * 60.0
 """Seconds for which a reader may use an accepted entry without another look."""
 REPUBLISH = 5 * 60.0
@@ -46,14 +54,18 @@ LIVE_TTL = 30.0
 """Seconds after which a swarm without a process is noticed."""
 CLOCK_SKEW = 30.0
 """Seconds by which the clocks of two swarms may differ."""
-LONGEST_DEADLINE = 24 * 3600.0
-OVERLAP = LONGEST_DEADLINE + ENTRY_TTL + 2 * CLOCK_SKEW
-"""Seconds for which a rotated key still signs: the request that it signed last may live as long."""
+OVERLAP = DEADLINE + ENTRY_TTL + 2 * CLOCK_SKEW
+"""Seconds for which a rotated key still counts: requests that it signed last usually live so long.
+
+One with a later deadline is signed again by its next attempt.
+"""
+
+K = TypeVar("K", bound=ListedKey)
 
 # The own entry.
 
 
-def valid_keys(keys: Iterable[ListedKey], now: float) -> tuple[ListedKey, ...]:
+def valid_keys(keys: Iterable[K], now: float) -> tuple[K, ...]:
     """The keys that have not ended; the current one stays first."""
     return tuple([each for each in keys if not each.until or each.until > milliseconds(now)])
 
@@ -87,34 +99,50 @@ def next_entry(
     )
 
 
-def content(entry: RegistryHead) -> str:
-    """The digest of what readers must learn soon: keys, agents and abilities.
+def fitting(agents: Sequence[RegisteredAgent]) -> tuple[RegisteredAgent, ...]:
+    """As many of these agents, the first ones, as one entry holds.
 
-    The load and the depth change all the time; they wait for the next version.
+    An entry that is too large could not be published, and the swarm would expire.
     """
-    agents = [(each.agent, each.can, each.key) for each in entry.agents]
-    return codec.digest(codec.encode((entry.keys, agents)))
+    room = AGENTS_BYTES
+    found: list[RegisteredAgent] = []
+    for each in agents[:AGENTS_LIMIT]:
+        room -= len(codec.encode(each)) + 1
+        if room < 0:
+            break
+        found.append(each)
+    return tuple(found)
 
 
-def require_room(keys: Sequence[ListedKey], swarm: str, now: float) -> None:
-    """Refuse a rotation while too many keys sign for a swarm."""
+def content(entry: RegistryHead) -> str:
+    """The digest of what readers must learn soon: keys, agents and abilities, and a long queue.
+
+    The load and the depth change all the time; they wait for the next version, except that senders
+    have to know each further thousand of requests.
+    """
+    agents = [(each.agent, each.can, each.keys, each.away) for each in entry.agents]
+    return codec.digest(codec.encode((entry.keys, agents, entry.depth // QUEUE_NOTICE)))
+
+
+def require_room(keys: Sequence[ListedKey], whose: str, now: float, most: int = KEYS_LIMIT) -> None:
+    """Refuse a rotation while too many keys sign for a swarm, or for an agent."""
     left = valid_keys(keys, now)
-    if len(left) >= KEYS_LIMIT:
+    if len(left) >= most:
         ends = min(each.until for each in left if each.until) / 1000
         raise BadInput(
-            f"{len(left)} keys sign for {swarm}, and no more are allowed;"
+            f"{len(left)} keys sign for {whose}, and no more are allowed;"
             f" rotate again in {validate.span(ends - now)}, or revoke one"
         )
 
 
 def rotated(
-    keys: Sequence[ListedKey], new: ListedKey, swarm: str, now: float
-) -> tuple[ListedKey, ...]:
-    """The keys of a swarm with a new current one; the others end after the overlap.
+    keys: Sequence[K], new: K, whose: str, now: float, most: int = KEYS_LIMIT
+) -> tuple[K, ...]:
+    """The keys of a swarm, or of an agent, with a new current one.
 
-    The old and the new keys all sign the next entry.
+    The others end after the overlap; until then they sign each entry, if they are of a swarm.
     """
-    require_room(keys, swarm, now)
+    require_room(keys, whose, now, most)
     until = milliseconds(now + OVERLAP)
     left = valid_keys(keys, now)
     old = [each if each.until else replace(each, until=until) for each in left]
@@ -143,7 +171,7 @@ def status(entry: RegistryHead | None, now: float, *, live: bool) -> SwarmStatus
     """Online if it is live, its entry is fresh and lists agents; offline if neither holds."""
     fresh = entry is not None and now <= entry.expires / 1000 + CLOCK_SKEW
     if live and fresh:
-        return "online" if entry is not None and entry.agents else "degraded"
+        return "online" if entry is not None and entry.here else "degraded"
     return "degraded" if live or fresh else "offline"
 
 

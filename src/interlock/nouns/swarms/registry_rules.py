@@ -23,7 +23,8 @@ trusts exactly the listed keys; so it follows a rotation.  A key that was rotate
 swarm over after the rotation.
 
 **Revocation** ends a key at once and permanently, with every message that was not accepted yet,
-also an earlier one.  The key itself may ask for it, a current key of its swarm, or our operator.
+also an earlier one.  The key itself may ask for it, a current key of its swarm, or our operator;
+no swarm can revoke a key that is not its own.
 A revoked key cannot be pinned again.  A peer without a key is refused until a key is pinned.
 
 The public key of a pinned fingerprint is taken from the entry that names it, since only that very
@@ -47,13 +48,14 @@ from interlock.nouns.swarms.envelope import (
     open_envelope,
 )
 from interlock.nouns.swarms.head import (
+    AgentKey,
     ListedKey,
     RegistryHead,
     RevocationHead,
     digest,
     usable_key,
 )
-from interlock.nouns.swarms.registry import CACHED, CLOCK_SKEW
+from interlock.nouns.swarms.registry import CACHED, CLOCK_SKEW, OVERLAP
 from interlock.nouns.swarms.results import HowTrusted
 from interlock.nouns.swarms.swarm import Floor, Peer, PeerKey
 
@@ -61,7 +63,8 @@ REVOKED_LIMIT = 1000
 """Revocations of one peer: a full list refuses more of its own, and never drops one."""
 
 RefusedFor: TypeAlias = (
-    Reason | Literal["not_allowed", "not_pinned", "retired_key", "rollback", "equivocation"]
+    Reason
+    | Literal["not_allowed", "not_pinned", "retired_key", "rollback", "equivocation", "divergence"]
 )
 VersionOrder: TypeAlias = Literal["newer", "unchanged", "rollback", "equivocation"]
 
@@ -81,7 +84,7 @@ class EntryAccepted(Struct, frozen=True, kw_only=True):
 
 
 class RegistryRefusal(Struct, frozen=True, kw_only=True):
-    """An entry, a key or a revocation that does not count, and why."""
+    """An entry, a key, a revocation or a snapshot that does not count, and why."""
 
     reason: RefusedFor
     detail: str
@@ -89,7 +92,7 @@ class RegistryRefusal(Struct, frozen=True, kw_only=True):
     @property
     def alarm(self) -> bool:
         """Whether an operator must look at it: no accident makes a swarm sign two texts."""
-        return self.reason == "equivocation"
+        return self.reason in ("equivocation", "divergence")
 
 
 def compare(floor: VersionFloor | None, version: int, digest: str) -> VersionOrder:
@@ -235,19 +238,18 @@ def pin(
     peer: Peer | None, swarm: str, fingerprint: str, now: float, public: str = ""
 ) -> Peer | RegistryRefusal:
     """Trust this key of a swarm and no other; the caller resets the floor with it."""
-    revoked = () if peer is None else peer.revoked
-    if fingerprint in revoked:
+    before = peer or Peer(swarm=swarm)
+    if fingerprint in before.revoked:
         detail = f"{fingerprint} is revoked, permanently; ask {swarm} for another key"
         return _no("revoked_key", detail)
     key = PeerKey(fingerprint=fingerprint, how="pinned", since=now, public=public)
-    return Peer(swarm=swarm, keys=(key,), revoked=revoked)
+    return replace(before, allowed=True, keys=(key,), first_use=False)
 
 
 def trust_first_use(peer: Peer | None, swarm: str) -> Peer:
     """Trust the keys of the next valid entry; a peer with a trusted key stays as it is."""
-    if peer is not None and peer.keys:
-        return replace(peer, allowed=True)
-    return Peer(swarm=swarm, revoked=() if peer is None else peer.revoked, first_use=True)
+    before = peer or Peer(swarm=swarm)
+    return replace(before, allowed=True, first_use=not before.keys)
 
 
 # Revocations.
@@ -282,12 +284,14 @@ def revoke(
 def _may_not_revoke(
     peer: Peer, floor: Floor, fingerprint: str, signer: str
 ) -> RegistryRefusal | None:
-    agents = {} if floor.entry is None else floor.entry.agent_keys()
+    agents = _agent_keys(peer, floor, None)
     own = {*[each.fingerprint for each in peer.keys], *agents}
     current = {each.fingerprint for each in peer.keys if each.until is None}
     if not (signer in current or (signer == fingerprint and signer in own)):
         detail = f"neither {fingerprint} itself nor a current key of {peer.swarm} signed it"
         return _no("unknown_key", detail)
+    if fingerprint not in own:  # it may be the key of another peer, for which it would count, too
+        return _no("unknown_key", f"{fingerprint} is no key of {peer.swarm} that we know")
     if len(peer.revoked) >= REVOKED_LIMIT:
         detail = (
             f"{REVOKED_LIMIT} keys of {peer.swarm} are revoked; deny it, or revoke this by hand"
@@ -303,16 +307,17 @@ def trusted_keys(peer: Peer, floor: Floor, now: float | None) -> dict[str, Trust
     """The keys that sign messages of a peer and of its agents, by fingerprint.
 
     ``.get`` of it is what ``open_envelope`` asks for.  Revoked keys are in it and marked, so that
-    the refusal says so.  With ``now``, keys whose overlap has ended are left out.  The keys of
-    agents count although the entry that lists them has expired, so that requests go on while the
-    publisher is down.  A peer that is not allowed has no keys.
+    the refusal says so.  With ``now``, keys whose overlap has ended are left out.  A peer that is
+    not allowed has no keys.
     """
     found: dict[str, TrustedKey] = {}
     if not peer.allowed:
         return found
-    agents = {} if floor.entry is None else floor.entry.agent_keys()
-    for name, (agent, public) in agents.items():
-        found[name] = TrustedKey(public_key=public, swarm=peer.swarm, agent=agent)
+    for name, (agent, agent_key) in _agent_keys(peer, floor, now).items():
+        public_key = usable_key(agent_key.public)
+        ended = now is not None and agent_key.until and now > agent_key.until / 1000 + CLOCK_SKEW
+        if public_key is not None and not ended:
+            found[name] = TrustedKey(public_key=public_key, swarm=peer.swarm, agent=agent)
     for each in peer.keys:
         ended = now is not None and each.until is not None and now > each.until + CLOCK_SKEW
         public_key = usable_key(each.public)
@@ -324,6 +329,22 @@ def trusted_keys(peer: Peer, floor: Floor, now: float | None) -> dict[str, Trust
             public_key=b"" if known is None else known.public_key, swarm=peer.swarm, revoked=True
         )
     return found
+
+
+def _agent_keys(peer: Peer, floor: Floor, now: float | None) -> dict[str, tuple[str, AgentKey]]:
+    """The keys of a peer's agents that its entry vouches for.
+
+    An entry vouches while one of the keys that signed it is trusted: a revoked key vouches for
+    nothing.  It does so for ``OVERLAP`` after its expiry, so that requests go on while its
+    publisher is down, and no longer, since a bus may hold the next entry back.
+    """
+    entry = floor.entry
+    if entry is None or (now is not None and now > entry.expires / 1000 + OVERLAP):
+        return {}
+    signed = entry.listed_keys()
+    if not any(each.fingerprint in signed for each in peer.keys):
+        return {}
+    return entry.agent_keys()
 
 
 def all_trusted_keys(

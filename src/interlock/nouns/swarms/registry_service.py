@@ -1,7 +1,8 @@
 """What we know of other swarms: their entries are read from the bus, judged, and kept at home.
 
-A **refresh** reads, for each peer that is due, its entry, its liveness key, and the revocations of
-the keys that we trust; never a whole folder, which anyone with the bus's credentials could fill.
+A **refresh** reads, for each peer that is due, its entry, its snapshot, its liveness key, and the
+revocations of the keys that we trust; never a whole folder, which anyone with the bus's credentials
+could fill.
 The signatures are verified outside of any transaction.  The commit at home relies on the revisions
 of the trust and the floor that were judged, and starts over if one has changed.
 
@@ -48,6 +49,7 @@ from interlock.nouns.swarms.swarm import (
     decode_own,
     decode_peer,
 )
+from interlock.nouns.swarms.sync_rules import judge_state
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up, readable
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
 
 RETRY_AFTER = 30.0
 """Seconds after which a peer that is not live, or whose entry was refused, is read again."""
+IN_VAIN = 5.0
+"""Seconds after which a message may make us look again at an entry that had not changed."""
 _KEPT = "kept"
 _TRIES = 5
 """How often a refresh starts over because trust has changed while it ran."""
@@ -80,12 +84,17 @@ class BusView(Struct, frozen=True, kw_only=True):
     entry: bytes | None
     live: bool
     revocations: tuple[bytes, ...] = ()
+    state: bytes | None = None
 
 
 class PeersRefreshed(Struct, frozen=True, kw_only=True):
-    """What a refresh changed: entries accepted and refused, keys revoked; or why it failed."""
+    """What a refresh did: entries accepted and refused, keys revoked; or why it failed.
+
+    ``changed`` are the peers with another entry or other keys than before.
+    """
 
     accepted: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     refused: tuple[EntryRefused, ...] = ()
     revoked: tuple[str, ...] = ()
     trouble: str = ""
@@ -115,13 +124,6 @@ def _state(peer: Peer, item: Item | None, floor_item: Item | None) -> PeerState:
     )
 
 
-def peer_state(swarm: str) -> Op[PeerState | None]:
-    """One peer of our home; None if it is not known here."""
-    snapshot: Snapshot = yield Read(keys.peer(swarm), keys.floor(swarm))
-    item = snapshot[keys.peer(swarm)]
-    return None if item is None else _state(decode_peer(item), item, snapshot[keys.floor(swarm)])
-
-
 def fresh_for(floor: Floor, now: float) -> float:
     """Seconds for which the last refresh of a peer still counts, as the home store has it."""
     age = now - floor.fetched
@@ -141,6 +143,7 @@ def _wanted(state: PeerState) -> tuple[str, ...]:
     swarm = state.peer.swarm
     return (
         keys.registry_entry(swarm),
+        keys.state(swarm),
         keys.swarm_live(swarm),
         *[keys.revocation(swarm, name) for name in _revocable(state)],
     )
@@ -160,12 +163,13 @@ def _read_bus(_runner: Runner, states: Sequence[PeerState]) -> Op[dict[str, BusV
 
 def _view(state: PeerState, items: Mapping[str, Item | None]) -> BusView:
     swarm = state.peer.swarm
-    entry = items[keys.registry_entry(swarm)]
+    entry, snapshot = items[keys.registry_entry(swarm)], items[keys.state(swarm)]
     found = [items[keys.revocation(swarm, name)] for name in _revocable(state)]
     return BusView(
         entry=None if entry is None else entry.value,
         live=items[keys.swarm_live(swarm)] is not None,
         revocations=tuple([item.value for item in found if item is not None]),
+        state=None if snapshot is None else snapshot.value,
     )
 
 
@@ -188,6 +192,12 @@ class Judged(Struct, frozen=True, kw_only=True):
         return tuple([each for each in self.peer.revoked if each not in self.state.peer.revoked])
 
     @property
+    def changed(self) -> bool:
+        """Whether the peer has another entry or other keys than before."""
+        newer = self.floor.version != self.state.floor.version
+        return newer or self.peer != self.state.peer
+
+    @property
     def worth_keeping(self) -> bool:
         """Whether it says more than that the peer was read again."""
         before = self.state.floor
@@ -197,7 +207,10 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 
 def judged(state: PeerState, view: BusView, bus: str, now: float) -> Judged:
-    """Judge what stands on the bus about a peer: revocations first, then the entry."""
+    """Judge what stands on the bus about a peer: revocations first, then the entry, the state.
+
+    The entry may name the key that signed the state.
+    """
     peer, floor = state.peer, state.floor
     refusals: list[tuple[RegistryRefusal, bytes]] = []
     for data in view.revocations:
@@ -213,6 +226,12 @@ def judged(state: PeerState, view: BusView, bus: str, now: float) -> Judged:
             peer, floor, accepted = found.peer, found.floor, True
         else:
             refusals.append((found, view.entry))
+    if view.state is not None:
+        after = judge_state(peer, floor, view.state, bus, now)
+        if isinstance(after, Floor):
+            floor = after
+        else:
+            refusals.append((after, view.state))
     counted = [each for each, data in refusals if not already_counted(floor, each, data, now)]
     for each, data in refusals:
         floor = refused(floor, each, data, now)
@@ -245,6 +264,7 @@ class SwarmRegistry:
         self._context = context
         self._refreshed: dict[str, float] = {}
         """When this process last read the entry of a peer, by the monotonic clock."""
+        self._in_vain: dict[str, float] = {}
         self._known = KnownPeers(swarms=(), until=float("-inf"), read=0.0)
 
     def forget(self) -> None:
@@ -261,6 +281,7 @@ class SwarmRegistry:
         urgent: bool = False,
     ) -> Op[PeersRefreshed]:
         """Read the entries of peers that are due, or of those that are named, and keep them."""
+        began = self._context.runner.clock.monotonic()
         for _ in range(_TRIES):
             states = yield from peer_states()
             wanted = set(states if only is None else only)
@@ -279,11 +300,27 @@ class SwarmRegistry:
                 return PeersRefreshed(trouble=str(error))
             now = self._context.runner.clock.wall()
             found = [judged(state, views[state.peer.swarm], own.bus_id, now) for state in due]
-            if (yield from self._keep([each for each in found if each.worth_keeping])):
+            news = [each for each in found if each.worth_keeping]
+            if (yield from self._keep(news, began)):
                 at = self._context.runner.clock.monotonic()
                 self._refreshed.update({each.peer.swarm: at for each in found})
                 return _result(found)
         raise StoreBusy("the trust in peers keeps changing; retry later")
+
+    def look_again(self, own: OwnSwarm, swarms: Iterable[str]) -> Op[bool]:
+        """Read the entries of these peers, which may have changed; whether one has.
+
+        For messages under a key that is not known: a rotated one, or one of a new agent.  Anyone
+        can make such messages, so after a look in vain the next one is ``IN_VAIN`` seconds later.
+        """
+        now = self._context.runner.clock.monotonic()
+        due = [each for each in swarms if now >= self._in_vain.get(each, now)]
+        if not due:
+            return False
+        refreshed = yield from self.refresh(own, only=due, force=True)
+        vain = dict.fromkeys([each for each in due if each not in refreshed.changed], now + IN_VAIN)
+        self._in_vain = {name: until for name, until in self._in_vain.items() if until > now} | vain
+        return bool(refreshed.changed)
 
     def _fresh_for(self, state: PeerState) -> float:
         """Seconds for which the last refresh of a peer counts: of this process, or of another."""
@@ -292,7 +329,7 @@ class SwarmRegistry:
         own = last + patience(state.floor) - clock.monotonic()
         return max(0.0, own, fresh_for(state.floor, clock.wall()))
 
-    def _keep(self, found: Sequence[Judged]) -> Op[bool]:
+    def _keep(self, found: Sequence[Judged], began: float) -> Op[bool]:
         """Keep the results, in as few commits as the store takes; False if it must repeat."""
         limits = self._context.runner.capabilities
         some: list[Judged] = []
@@ -301,15 +338,16 @@ class SwarmRegistry:
             more = len(codec.encode(each.floor)) + len(codec.encode(each.peer))
             full = size + more > limits.max_bytes // 2 or len(some) * 8 > limits.max_operations
             if some and full:
-                if not (yield from self._commit(some)):
+                if not (yield from self._commit(some, began)):
                     return False
                 some, size = [], 0
             some.append(each)
             size += more
-        return not some or (yield from self._commit(some))
+        return not some or (yield from self._commit(some, began))
 
-    def _commit(self, some: Sequence[Judged]) -> Op[bool]:
-        done = yield from self._context.runner.change(partial(_keeping, some), Actor())
+    def _commit(self, some: Sequence[Judged], began: float) -> Op[bool]:
+        took = round((self._context.runner.clock.monotonic() - began) * 1000, 3)
+        done = yield from self._context.runner.change(partial(_keeping, some, took), Actor())
         return done.outcome == _KEPT
 
     def update(self, own: OwnSwarm, *, force: bool = False) -> Op[str]:
@@ -353,7 +391,7 @@ class SwarmRegistry:
         return found, trouble, max(0.0, clock.wall() - known.read)
 
 
-def _keeping(found: Sequence[Judged]) -> DecideOp[str]:
+def _keeping(found: Sequence[Judged], took: float) -> DecideOp[str]:
     wanted = [keys.peer(each.peer.swarm) for each in found]
     floors = [keys.floor(each.peer.swarm) for each in found]
     items = (yield (*wanted, *floors)).items
@@ -374,6 +412,7 @@ def _keeping(found: Sequence[Judged]) -> DecideOp[str]:
         puts=tuple(puts),
         events=tuple(events),
         reason="; ".join(_said(each) for each in found if each.counted),
+        took=took,
     )
 
 
@@ -390,7 +429,9 @@ def _events(each: Judged) -> list[Event]:
     if any(refusal.alarm for refusal in each.counted):
         events.append(Event("swarm:alarm", each.peer.swarm, thing))
     if each.accepted and each.floor.version != before.version:
-        events.append(Event("swarm:accepted", each.peer.swarm, thing))
+        depth = 0 if each.floor.entry is None else each.floor.entry.depth
+        details = {"depth": depth}
+        events.append(Event("swarm:accepted", each.peer.swarm, thing, details=details))
     return events
 
 
@@ -401,6 +442,7 @@ def _said(each: Judged) -> str:
 def _result(found: Sequence[Judged]) -> PeersRefreshed:
     return PeersRefreshed(
         accepted=tuple([each.peer.swarm for each in found if each.accepted]),
+        changed=tuple([each.peer.swarm for each in found if each.changed]),
         refused=tuple(
             [
                 EntryRefused(swarm=each.peer.swarm, reason=why.reason, detail=why.detail)

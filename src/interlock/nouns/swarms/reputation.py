@@ -161,6 +161,11 @@ def record_probe(reputation: Reputation, outcome: PeerOutcome) -> Reputation:
     return replace(after, good=good)
 
 
+def probe_failed(reputation: Reputation) -> Reputation:
+    """A probe timed out while the circuit breaker was open: the answers in a row start again."""
+    return replace(reputation, good=0)
+
+
 def forgive(reputation: Reputation) -> Reputation:
     """An operator clears the record."""
     del reputation

@@ -79,12 +79,14 @@ class KeyRotated(Success, frozen=True, kw_only=True, tag="rotated"):
 class KeyRevoked(Success, frozen=True, kw_only=True, tag="revoked"):
     """The key counts no more; ``trouble`` says why peers cannot read that yet.
 
-    ``current`` is the key that signs for the swarm now; without one, register again.
+    ``current`` is the key that signs for the swarm now; without one, register again.  ``agent`` is
+    set for the key of an agent.
     """
 
     swarm: str
     fingerprint: str
     current: str = ""
+    agent: str = ""
     already: bool = False
     trouble: str = ""
 
@@ -132,6 +134,7 @@ class SwarmView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``role``      own, a peer that we allow, one that we deny, or a stranger: an entry on the bus
                   that nothing here vouches for, with the fingerprint that it claims
     ``version``   of the newest entry that we accepted, with its number of agents and its depth
+    ``agent_keys``  the keys of its agents that sign for themselves, the current one first
     ``refused``   how many entries and revocations were refused, by reason
     """
 
@@ -144,6 +147,7 @@ class SwarmView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     read_at: float | None = None
     expires_at: float | None = None
     keys: tuple[TrustedKeyView, ...] = ()
+    agent_keys: dict[str, tuple[str, ...]] = {}
     claims: str = ""
     first_use: bool = False
     refused: dict[str, int] = {}
@@ -178,13 +182,19 @@ class Discovered(Listing[FoundAgent], frozen=True, kw_only=True, omit_defaults=T
 class SwarmAllowed(outcomes.Allowed, frozen=True, kw_only=True, tag="allowed", omit_defaults=True):
     """The peer may send requests and gets ours.
 
-    ``how`` says which key is trusted: the pinned ``fingerprint``, or the one of the first entry
-    that is read.  ``entry`` is the version that was accepted at once, if any; ``trouble`` says why
-    none was.
+    ``how`` says which key is trusted: the pinned ``fingerprint``, the one of the first entry that
+    is read, or the one that was trusted before.  ``entry`` is the version that was accepted at
+    once, if any; ``trouble`` says why none was.  One agent makes at most ``rate`` requests in a
+    ``window`` of seconds (0 for any number), ``queue`` requests may wait, and ``marks`` messages
+    are remembered against replay.
     """
 
     swarm: str
-    how: Literal["pinned", "first_use"]
+    how: Literal["pinned", "first_use", "unchanged"]
+    rate: int
+    window: float
+    queue: int
+    marks: int
     fingerprint: str = ""
     entry: int | None = None
     trouble: str = ""
@@ -221,12 +231,16 @@ class BreakerView(Struct, frozen=True, kw_only=True):
 
 
 class PeerTrust(Struct, frozen=True, kw_only=True):
-    """What our own record says about a peer."""
+    """What our own record says about a peer, and its limits (as in ``SwarmAllowed``)."""
 
     swarm: str
     allowed: bool
     standing: Standing
     breaker: BreakerView
+    rate: int
+    window: float
+    queue: int
+    marks: int
 
 
 class PeerTrustList(Listing[PeerTrust], frozen=True, kw_only=True):
@@ -255,24 +269,45 @@ class EntryRefused(Struct, frozen=True, kw_only=True):
 class SwarmSynced(Success, frozen=True, kw_only=True, tag="synced", omit_defaults=True):
     """One pass of the link between this swarm and its bus.
 
-    ``version`` is that of our entry on the bus, and ``published`` whether this pass put it there.
-    ``trouble`` says what could not be done, for example because the bus is away.
+    ``version`` is that of our entry on the bus, and ``published`` whether this pass put it there;
+    ``state`` and ``stated`` say the same of our snapshot.  ``posted`` writes of shared values are
+    on the bus now, and people have to make the ``decisions`` about others.  ``trouble`` says what
+    could not be done, for example because the bus is away.
     """
 
     swarm: str
     version: int
     published: bool = False
+    state: int = 0
+    stated: bool = False
     accepted: tuple[str, ...] = ()
     refused: tuple[EntryRefused, ...] = ()
     revoked: tuple[str, ...] = ()
+    posted: int = 0
+    decisions: tuple[str, ...] = ()
     trouble: str = ""
+
+
+class SwarmNotSynced(Refusal, frozen=True, kw_only=True, tag="not_synced", omit_defaults=True):
+    """A pass could not do all it should: the bus is away, or a key is not on this host.
+
+    ``trouble`` says which; the other fields are what the pass did in spite of that.
+    """
+
+    swarm: str
+    trouble: str
+    version: int = 0
+    published: bool = False
+    accepted: tuple[str, ...] = ()
+    refused: tuple[EntryRefused, ...] = ()
+    revoked: tuple[str, ...] = ()
 
 
 RegisterOutcome: TypeAlias = SwarmRegistered | NameTaken
 AllowOutcome: TypeAlias = SwarmAllowed | SwarmRevokedKey
 DenyOutcome: TypeAlias = SwarmDenied | UnknownSwarm
 TrustOutcome: TypeAlias = PeerTrustList | Forgiven | UnknownSwarm
-SyncOutcome: TypeAlias = SwarmSynced | NotRegistered
+SyncOutcome: TypeAlias = SwarmSynced | SwarmNotSynced | NotRegistered
 DiscoverOutcome: TypeAlias = Discovered | NotRegistered
 RotateOutcome: TypeAlias = KeyRotated
 RevokeOutcome: TypeAlias = KeyRevoked | NotRegistered

@@ -1,8 +1,8 @@
-"""Revoking our own keys.
+"""Revoking our own keys, and those of our agents.
 
-A revocation is one commit at home: the key is taken off the list of our keys, and the signed
-revocation is kept.  Each pass copies those to the bus, so a bus that was away or emptied gets them
-again, and peers end the key with their next look.
+A revocation is one commit at home: the key is taken off the list of our keys, or off that of its
+agent, and the signed revocation is kept.  Each pass copies those to the bus, so a bus that was away
+or emptied gets them again, and peers end the key with their next look.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from msgspec.structs import replace
 from interlock.client_context import Context
 from interlock.core import keys, signing
 from interlock.core.decision import Decision, Event, Write
+from interlock.core.signing import Signer
 from interlock.errors import BadInput, BusTrouble, NotAllowed
+from interlock.nouns.swarms.agent_keys import agent_of_key, without
 from interlock.nouns.swarms.envelope import sign_head
 from interlock.nouns.swarms.head import ListedKey, RevocationHead, milliseconds
 from interlock.nouns.swarms.own_keys import (
@@ -29,7 +31,7 @@ from interlock.nouns.swarms.own_keys import (
 )
 from interlock.nouns.swarms.publish_service import publish
 from interlock.nouns.swarms.results import KeyRevoked, NotRegistered, RevokeOutcome
-from interlock.nouns.swarms.swarm import OwnSwarm, OwnSwarmChange, decode_own
+from interlock.nouns.swarms.swarm import OwnSwarm, OwnSwarmChange, decode_agent_keys, decode_own
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up
@@ -45,26 +47,30 @@ def revoke_own(context: Context, actor: Actor, named: str, reason: str) -> Op[Re
         return NotRegistered()
     own = yield from adopt_rotation(context.runner, own, actor)
     fingerprint: str = yield InThread(partial(_fingerprint_of, named))
-    if fingerprint not in [key.fingerprint for key in own.keys]:
+    agent = yield from agent_of_key(fingerprint)
+    if not agent and fingerprint not in [key.fingerprint for key in own.keys]:
         if (yield from is_revoked(own.name, fingerprint)):
             trouble = yield from post_revocations(context, own, urgent=True)
             return _revoked(own, fingerprint, trouble, already=True)
         raise BadInput(
-            f"{fingerprint} signs for {own.name} no more, or never did;"
-            " 'interlock swarm list' shows its keys"
+            f"{fingerprint} signs neither for {own.name} nor for an agent of it, any more;"
+            " 'interlock swarm list --json' shows the keys"
         )
     now = context.runner.clock.wall()
-    data: bytes = yield InThread(partial(_revocation, own, fingerprint, reason, now))
+    data: bytes = yield InThread(
+        partial(_revocation, own, fingerprint, reason, now, context.runner.signer)
+    )
     own = yield from _revoking(
-        context.runner, actor, own, fingerprint=fingerprint, data=data, reason=reason
+        context.runner, actor, own, fingerprint=fingerprint, agent=agent, data=data, reason=reason
     )
     trouble = yield from post_revocations(context, own, urgent=True)
     if own.keys and not trouble:
         try:
             yield from publish(context, own, actor, force=True, urgent=True)
         except (BusTrouble, NotAllowed) as error:
-            trouble = str(error)
-    return _revoked(own, fingerprint, trouble)
+            # The revocation is on the bus.  An agent need not have the key that signs the entry.
+            trouble = "" if agent else str(error)
+    return replace(_revoked(own, fingerprint, trouble), agent=agent)
 
 
 def _revoked(own: OwnSwarm, fingerprint: str, trouble: str, *, already: bool = False) -> KeyRevoked:
@@ -80,10 +86,12 @@ def _fingerprint_of(named: str) -> str:
     return named_signer(named).fingerprint
 
 
-def _revocation(own: OwnSwarm, fingerprint: str, reason: str, now: float) -> bytes:
+def _revocation(
+    own: OwnSwarm, fingerprint: str, reason: str, now: float, mine: Signer | None
+) -> bytes:
     """The signed revocation, by the key itself if it is here, else by the current one."""
     try:
-        signer = signer_of(own, fingerprint)
+        signer = signer_of(own, fingerprint, mine)
     except NotAllowed:
         signer = current_signer(own, now)
     head = RevocationHead(
@@ -97,28 +105,49 @@ def _revocation(own: OwnSwarm, fingerprint: str, reason: str, now: float) -> byt
 
 
 def _revoking(
-    runner: Runner, actor: Actor, own: OwnSwarm, *, fingerprint: str, data: bytes, reason: str
+    runner: Runner,
+    actor: Actor,
+    own: OwnSwarm,
+    *,
+    fingerprint: str,
+    agent: str,
+    data: bytes,
+    reason: str,
 ) -> Op[OwnSwarm]:
     key = keys.revocation(own.name, fingerprint)
+    of_agent = (keys.agent_keys(agent),) if agent else ()
 
     def deciding() -> DecideOp[OwnSwarmChange]:
-        snapshot = yield (keys.OWN_SWARM, key)
+        snapshot = yield (keys.OWN_SWARM, key, *of_agent)
         item = snapshot[keys.OWN_SWARM]
         before = own if item is None else decode_own(item)
         left = tuple([each for each in before.keys if each.fingerprint != fingerprint])
-        if snapshot[key] is not None and left == before.keys:
+        after = before if left == before.keys else replace(before, keys=_with_current(left))
+        change = _without_agents_key([snapshot[each] for each in of_agent], fingerprint)
+        if snapshot[key] is not None and after == before and not change.changes:
             return Decision(outcome=OwnSwarmChange(own=before))
-        after = replace(before, keys=_with_current(left))
         return Decision(
             outcome=OwnSwarmChange(own=after),
             verb="key.revoke",
             thing=f"swarm/{own.name}",
-            puts=(Write(keys.OWN_SWARM, after), Write(key, Raw(data))),
+            puts=(Write(key, Raw(data)), Write(keys.OWN_SWARM, after), *change.puts),
+            deletes=change.deletes,
             events=(Event("swarm:key_revoked", actor.agent),),
             reason=reason,
         )
 
     return (yield from runner.change(deciding, actor)).outcome.own
+
+
+def _without_agents_key(items: Sequence[Item | None], fingerprint: str) -> Decision[None]:
+    """What becomes of the keys of an agent that loses this one."""
+    for item in items:
+        if item is not None:
+            left = without(decode_agent_keys(item), fingerprint)
+            if left is None:
+                return Decision(outcome=None, deletes=(item.key,))
+            return Decision(outcome=None, puts=(Write(item.key, left),))
+    return Decision(outcome=None)
 
 
 def _with_current(left: Sequence[ListedKey]) -> tuple[ListedKey, ...]:

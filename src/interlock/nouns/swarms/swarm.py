@@ -2,6 +2,8 @@
 
     swarm/self      OwnSwarm     our name, our bus, our keys; written when we register or rotate
     swarm/entry     OwnEntry     the last version of our registry entry, and when it was signed
+    agent-keys/{agent}  OwnAgentKeys  the keys with which one of our agents signs for itself
+    swarm/state     OwnState     the last version of our snapshot, with the counts behind it
     peers/{swarm}   Peer         a swarm that we allow or deny, and the keys of it that we trust
     floors/{swarm}  Floor        the newest registry entry of a peer that we accepted
 
@@ -20,8 +22,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from interlock.core import codec, keys
-from interlock.nouns.swarms.head import ListedKey, RegistryHead
+from interlock.nouns.swarms.head import AgentKey, ListedKey, RegistryHead
+from interlock.nouns.swarms.limits import DEFAULT_LIMITS, PeerLimits
 from interlock.nouns.swarms.results import HowTrusted
+from interlock.nouns.swarms.sync_heads import StateHead
 from interlock.store import Item
 
 
@@ -63,6 +67,28 @@ class OwnEntry(Struct, frozen=True, kw_only=True):
     at: float
 
 
+class OwnAgentKeys(Struct, frozen=True, kw_only=True):
+    """The keys of one of our agents, the current one first; ``at`` is when it was last used."""
+
+    agent: str
+    keys: tuple[AgentKey, ...]
+    at: float
+
+
+class OwnState(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last snapshot that a process of our home has signed, or was about to sign.
+
+    The record was counted up to the revision ``counted``: ``completed`` tasks in all, and the
+    tasks that were ``running`` then, with the time of each claim.
+    """
+
+    version: int
+    at: float
+    counted: int = 0
+    completed: int = 0
+    running: dict[str, float] = {}
+
+
 class PeerKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A key of a peer, how it came to be trusted, since when, and until when if it was rotated.
 
@@ -80,7 +106,8 @@ class PeerKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Peer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A swarm that we allow, or no longer; one item, and each intake relies on its revision.
 
-    ``first_use`` means that the keys of the next valid entry are trusted, once.
+    ``first_use`` means that the keys of the next valid entry are trusted, once.  ``limits`` are
+    those that our operator has set.
     """
 
     swarm: str
@@ -88,6 +115,7 @@ class Peer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     keys: tuple[PeerKey, ...] = ()
     revoked: tuple[str, ...] = ()
     first_use: bool = False
+    limits: PeerLimits = DEFAULT_LIMITS
 
 
 class Floor(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -96,7 +124,8 @@ class Floor(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``digest`` is the SHA-256 of the signed bytes.  ``fetched`` is when the bus was last read, with
     any result, and ``live`` whether a process of the peer was there then.  ``refused`` counts, by
     reason, the entries and revocations of this peer that were refused; ``last_refused`` is the last
-    one, for people.
+    one, for people.  ``state`` is the newest snapshot that was accepted, and ``state_digest`` that
+    of its signed bytes.
     """
 
     swarm: str
@@ -109,10 +138,14 @@ class Floor(Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_refused: str = ""
     refused_at: float = 0.0
     refused_digest: str = ""
+    state: StateHead | None = None
+    state_digest: str = ""
 
 
 _OWN = codec.Decoder(OwnSwarm)
 _ENTRY = codec.Decoder(OwnEntry)
+_AGENT_KEYS = codec.Decoder(OwnAgentKeys)
+_STATE = codec.Decoder(OwnState)
 _PEER = codec.Decoder(Peer)
 _FLOOR = codec.Decoder(Floor)
 
@@ -127,9 +160,21 @@ def decode_own_entry(item: Item) -> OwnEntry:
     return _ENTRY.read(item)
 
 
-def examine_own(item: Item) -> OwnSwarm | OwnEntry:
+def decode_own_state(item: Item) -> OwnState:
+    """The item ``swarm/state``."""
+    return _STATE.read(item)
+
+
+def examine_own(item: Item) -> OwnSwarm | OwnEntry | OwnState:
     """An item under ``swarm/``, for the integrity check."""
-    return decode_own(item) if item.key == keys.OWN_SWARM else decode_own_entry(item)
+    if item.key == keys.OWN_SWARM:
+        return decode_own(item)
+    return decode_own_state(item) if item.key == keys.OWN_STATE else decode_own_entry(item)
+
+
+def decode_agent_keys(item: Item) -> OwnAgentKeys:
+    """An item under ``agent-keys/``."""
+    return _AGENT_KEYS.read(item)
 
 
 def decode_peer(item: Item) -> Peer:

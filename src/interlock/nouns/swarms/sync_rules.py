@@ -22,11 +22,17 @@ be the newest by arrival, and by its own clock it may claim any time at all.  So
 person does.  A writer that hides that its write was spooled gains nothing; it could as well read
 the current value and write on that.
 
-The sender's clock is never compared.  Its time is kept for people, as ``written_at``.
+The sender's clock is never compared.  Its time is kept for people, as ``written_at``.  How long ago
+the current value was stored is its ``age``: the engine of the bus measures it with a liveness key
+that the same commit put, and where that is not exact to the millisecond, the shortest time counts.
+
+A value that stands on the bus and that no trusted swarm signed may be rubbish, or may be a value of
+a swarm that others trust.  A write that did not see it is a decision, too: it overwrites neither
+without a person.
 
 A decision leaves the current value as it is until a person chooses, and that is also its default.
-Between the question and the answer the value may change again; then the choice to take the other
-value is a new conflict on the current one, and not an overwrite (``settle``).
+To take the other value is a new write, on the revision that the decision was about.  If the value
+has changed since, that is a new conflict, and not an overwrite.
 """
 
 from __future__ import annotations
@@ -39,14 +45,22 @@ from msgspec.structs import replace
 
 from interlock.core import codec
 from interlock.nouns.messages.decision import DecisionOption, HumanDecision
-from interlock.nouns.swarms.registry_rules import VersionFloor, compare
+from interlock.nouns.swarms.envelope import EnvelopeRefused, claimed_digest, open_envelope
+from interlock.nouns.swarms.head import digest
+from interlock.nouns.swarms.registry_rules import (
+    RegistryRefusal,
+    VersionFloor,
+    compare,
+    trusted_keys,
+)
+from interlock.nouns.swarms.swarm import Floor, Peer
+from interlock.nouns.swarms.sync_heads import StateHead
 
 SYNC_EVERY = 300.0
 APART_MS = 10.0
 CONCURRENT = 30.0
 """Seconds within which two writes on one base count as concurrent; then the second is stale."""
 DECIDE_IN = 24 * 3600.0
-VALUE_LIMIT = 64 * 1024
 
 Resolution: TypeAlias = Literal["last_write_wins", "simultaneous_update", "stale_base"]
 
@@ -54,40 +68,41 @@ Resolution: TypeAlias = Literal["last_write_wins", "simultaneous_update", "stale
 # Snapshots.
 
 
-class SwarmSnapshot(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The state of a swarm as it publishes it: ``timestamp`` in ms, ``memory`` in bytes.
+def judge_state(
+    peer: Peer, floor: Floor, data: bytes, bus: str, now: float
+) -> Floor | RegistryRefusal:
+    """The floor with the snapshot of a peer that stands on this bus, or why it does not count.
 
-    Averages are whole numbers, too, so that every language encodes them in the same way.
+    A snapshot that was accepted stays so after it has expired, or its key has ended: a swarm that
+    is away has a state of some time ago, and its ``timestamp`` says so.
     """
-
-    swarm: str
-    version: int
-    timestamp: int
-    agents: tuple[str, ...]
-    completed_tasks: int
-    pending_tasks: int
-    avg_execution_time_ms: int
-    memory: int
-    avg_latency_ms: int
-    message_throughput_per_sec: int
-
-
-SnapshotOrder: TypeAlias = Literal["newer", "unchanged", "rollback", "divergence", "wrong_writer"]
+    if floor.state is not None and claimed_digest(data, StateHead) == floor.state_digest:
+        return floor
+    trusted = trusted_keys(peer, Floor(swarm=peer.swarm), now)
+    found = open_envelope(data, StateHead, trusted.get, bus=bus, now=now)
+    if isinstance(found, EnvelopeRefused):
+        late = found.reason in ("expired", "future")  # the order of versions comes before times
+        head = found.head if late and isinstance(found.head, StateHead) else None
+        order = None if head is None else _bad_state(peer, floor, head)
+        return order or RegistryRefusal(reason=found.reason, detail=f"its state: {found.detail}")
+    order = _bad_state(peer, floor, found.head)
+    return order or replace(floor, state=found.head, state_digest=found.digest)
 
 
-def judge_snapshot(
-    floor: VersionFloor | None, snapshot: SwarmSnapshot, digest: str, signer: str
-) -> SnapshotOrder:
-    """A snapshot against the highest version that was read; ``signer`` is the verified swarm."""
-    if signer != snapshot.swarm:
-        return "wrong_writer"
-    order = compare(floor, snapshot.version, digest)
-    return "divergence" if order == "equivocation" else order
-
-
-def snapshot_digest(snapshot: SwarmSnapshot) -> str:
-    """The hash of a snapshot: that of its bytes."""
-    return codec.digest(codec.encode(snapshot))
+def _bad_state(peer: Peer, floor: Floor, head: StateHead) -> RegistryRefusal | None:
+    """Why a snapshot is out of order, if it is."""
+    if floor.state is None:
+        return None
+    known = VersionFloor(version=floor.state.version, digest=floor.state_digest)
+    match compare(known, head.version, digest(head)):
+        case "newer" | "unchanged":
+            return None
+        case "rollback":
+            detail = f"its state: version {head.version} is older than {known.version}"
+            return RegistryRefusal(reason="rollback", detail=detail)
+        case "equivocation":
+            detail = f"{peer.swarm} signed two states as version {head.version}"
+            return RegistryRefusal(reason="divergence", detail=detail)
 
 
 # Shared values.
@@ -109,11 +124,19 @@ class SharedValue(Struct, frozen=True, kw_only=True):
 
 
 class CurrentValue(Struct, frozen=True, kw_only=True):
-    """The current value with its revision, and when the bus stored it, by the bus's clock."""
+    """The current value with its revision.
+
+    ``item`` is the revision of the item that stands on the bus: it is another one after the value
+    was signed again.  ``age`` is how many seconds ago the bus stored it, at least and by its own
+    clock; None if that is longer than ``CONCURRENT``.  ``at`` is that moment, for people.  A value
+    that no trusted swarm signed has no swarm.
+    """
 
     shared: SharedValue
     revision: int
+    item: int
     at: float
+    age: float | None = None
 
 
 class WriteConflict(Struct, frozen=True, kw_only=True):
@@ -129,9 +152,16 @@ class WriteConflict(Struct, frozen=True, kw_only=True):
     time_diff_ms: float
     resolution: Resolution
 
+    def details(self) -> dict[str, str]:
+        """What the audit says of it: from the loser to the winner, and how it was resolved."""
+        return {"from_swarm": self.loser, "to_swarm": self.winner, "reason": self.resolution}
+
 
 class WriteApplied(Struct, frozen=True, kw_only=True):
-    """Store the write, if the current revision is still ``expected``; keep the conflict, if any."""
+    """Store the write, if ``expected`` still stands there (0: nothing); keep the conflict, if any.
+
+    ``expected`` is the revision of the item.
+    """
 
     shared: SharedValue
     expected: int
@@ -160,32 +190,37 @@ def decide_write(
     if current is None:
         if write.base == 0:
             return WriteApplied(shared=write, expected=0)
-        gone = SharedValue(value=Raw(b"null"), swarm="", base=0, written_at=0.0)
-        current = CurrentValue(shared=gone, revision=0, at=now)  # deleted since the writer saw it
+        current = nothing_there(now)  # deleted since the writer saw it
     elif write.base == current.revision:
-        return WriteApplied(shared=write, expected=current.revision)
-    elif _same(write.value, current.shared.value):
+        return WriteApplied(shared=write, expected=current.item)
+    elif current.shared.swarm and _same(write.value, current.shared.value):
         return WriteSame()
-    elif _is_concurrent(current, write, now):
+    elif _is_concurrent(current, write):
         return _concurrent(key, current, write, now)
     conflict = _conflict(key, current, write, now, "stale_base")
     return WriteUndecided(conflict=conflict, shared=write, revision=current.revision)
 
 
-def _is_concurrent(current: CurrentValue, write: SharedValue, now: float) -> bool:
+def nothing_there(now: float, revision: int = 0) -> CurrentValue:
+    """The current value where none is, or where no trusted swarm signed it."""
+    nothing = SharedValue(value=Raw(b"null"), swarm="", base=-1, written_at=0.0)
+    return CurrentValue(shared=nothing, revision=revision, item=revision, at=now)
+
+
+def _is_concurrent(current: CurrentValue, write: SharedValue) -> bool:
     one_base = write.base == current.shared.base
-    return one_base and not write.spooled and now - current.at <= CONCURRENT
+    return one_base and not write.spooled and current.age is not None
 
 
 def _concurrent(
     key: str, current: CurrentValue, write: SharedValue, now: float
 ) -> WriteApplied | WriteUndecided:
-    apart = (now - current.at) * 1000
-    if apart <= APART_MS:  # also if the bus's clock went back
+    apart = (current.age or 0.0) * 1000
+    if apart <= APART_MS:
         conflict = _conflict(key, current, write, now, "simultaneous_update")
         return WriteUndecided(conflict=conflict, shared=write, revision=current.revision)
     conflict = _conflict(key, current, write, now, "last_write_wins")
-    return WriteApplied(shared=write, expected=current.revision, conflict=conflict)
+    return WriteApplied(shared=write, expected=current.item, conflict=conflict)
 
 
 def _conflict(
@@ -194,15 +229,16 @@ def _conflict(
     """The entry of a conflict; the current value wins unless the later one does."""
     first, second = (current.shared, current.at), (write, now)
     won, lost = (second, first) if resolution == "last_write_wins" else (first, second)
+    apart = abs(now - current.at) if current.age is None else current.age
     return WriteConflict(
         key=key,
         winner=won[0].swarm,
         loser=lost[0].swarm,
         winner_value=won[0].value,
         loser_value=lost[0].value,
-        winner_timestamp=won[1],
-        loser_timestamp=lost[1],
-        time_diff_ms=round(abs(now - current.at) * 1000, 3),
+        winner_timestamp=round(won[1], 6),
+        loser_timestamp=round(lost[1], 6),
+        time_diff_ms=round(apart * 1000, 3),
         resolution=resolution,
     )
 
@@ -217,7 +253,7 @@ KEEP, TAKE = "keep_current", "take_other"
 
 
 def ask(undecided: WriteUndecided, decision: str, agent: str, now: float) -> HumanDecision:
-    """The decision about a write, with both values; ``agent`` is the one that noticed it."""
+    """The decision about a write, with both values; ``agent`` is the writer."""
     conflict = undecided.conflict
     question = {
         "type": conflict.resolution,
@@ -226,7 +262,12 @@ def ask(undecided: WriteUndecided, decision: str, agent: str, now: float) -> Hum
         "time_diff_ms": conflict.time_diff_ms,
         "other_written_at": undecided.shared.written_at,
     }
-    current = f"keep the value of {conflict.winner}" if conflict.winner else "keep it deleted"
+    if conflict.winner:
+        current = f"keep the value of {conflict.winner}"
+    elif undecided.revision:
+        current = "keep what stands there, though no swarm that is trusted here signed it"
+    else:
+        current = "keep it deleted"
     other = f"take the value of {conflict.loser}"
     return HumanDecision(
         id=decision,
@@ -243,14 +284,8 @@ def ask(undecided: WriteUndecided, decision: str, agent: str, now: float) -> Hum
     )
 
 
-def settle(
-    undecided: WriteUndecided, option: str, current: CurrentValue | None, now: float
-) -> WriteApplied | WriteSame | WriteUndecided:
-    """What a chosen option does to the value as it is now."""
+def settle(undecided: WriteUndecided, option: str) -> SharedValue | None:
+    """The write that a chosen option is; None if it leaves the value as it is."""
     if option != TAKE:
-        return WriteSame()
-    write = replace(undecided.shared, base=undecided.revision, spooled=True)
-    revision = 0 if current is None else current.revision
-    if revision == undecided.revision:
-        return WriteApplied(shared=write, expected=revision)
-    return decide_write(undecided.conflict.key, current, write, now)
+        return None
+    return replace(undecided.shared, base=undecided.revision, spooled=True)

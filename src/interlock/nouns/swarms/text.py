@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from interlock.core.validate import quote
@@ -66,7 +67,8 @@ def _rotated(outcome: results.KeyRotated, paint: Paint) -> str:
 
 def _key_revoked(outcome: results.KeyRevoked, paint: Paint) -> str:
     before = " before" if outcome.already else ""
-    lines = [f"{paint('green', 'revoked')} {outcome.fingerprint} of {outcome.swarm}{before}"]
+    whose = f"{outcome.agent} in {outcome.swarm}" if outcome.agent else outcome.swarm
+    lines = [f"{paint('green', 'revoked')} {outcome.fingerprint} of {whose}{before}"]
     if not outcome.current:
         lines.append(
             f"{outcome.swarm} has no key now, and peers refuse it until they pin another one:"
@@ -148,11 +150,15 @@ def _allowed(outcome: results.SwarmAllowed, paint: Paint) -> str:
     head = f"{paint('green', 'allowed')} {outcome.swarm}"
     if outcome.how == "pinned":
         lines = [f"{head}: only {outcome.fingerprint} and keys that it vouches for are trusted"]
+    elif outcome.how == "unchanged":
+        lines = [f"{head}: the trust in its keys is as it was"]
     elif outcome.fingerprint:
         said = "is trusted because it was read first; compare it with what its operator says"
         lines = [f"{head}: {outcome.fingerprint} {said}"]
     else:
         lines = [f"{head}: the key of the first entry that is read will be trusted"]
+    if outcome.how == "unchanged":
+        lines.append(f"limits: {_limits(outcome)}")
     if outcome.entry is not None:
         lines.append(f"its entry {outcome.entry} is valid")
     elif outcome.trouble:
@@ -188,9 +194,11 @@ def _peer_trust(each: results.PeerTrust, paint: Paint) -> str:
     state = paint(_COLOURS[breaker.state], breaker.state.replace("_", " "))
     waits = f", retries in {lasting(breaker.retry_in)}" if breaker.retry_in else ""
     row = f" ({breaker.timeouts} timeouts in a row)" if breaker.timeouts else ""
+    left = found.next_probe_in
+    probed = f"the next probe in {lasting(left)}" if left else "the next request is a probe"
     probe = (
-        f"blocked for {' and '.join(found.blocked)}; next probe in {lasting(found.next_probe_in)},"
-        f" {found.good_probes} answered in a row"
+        f"for its {' and '.join(found.blocked)}; {probed}, {found.good_probes} answered in a row;"
+        f" to clear it: interlock swarm trust {quote(each.swarm)} --forgive"
         if found.blocked
         else ""
     )
@@ -201,8 +209,14 @@ def _peer_trust(each: results.PeerTrust, paint: Paint) -> str:
         ("conflicts", _rate(found.conflicts, found.conflict_rate, found.conflict_bound, "10 %")),
         ("timeouts", _rate(found.timeouts, found.timeout_rate, found.timeout_bound, "5 %")),
         ("blocked", paint("red", probe) if probe else ""),
+        ("limits", _limits(each)),
     ]
     return listed(facts)
+
+
+def _limits(each: results.PeerTrust | results.SwarmAllowed) -> str:
+    rate = f"{each.rate} requests in {lasting(each.window)}" if each.rate else "any number"
+    return f"{rate} for each agent, {each.queue} may wait, {each.marks} are remembered"
 
 
 def _rate(count: int, rate: float, bound: float, limit: str) -> str:
@@ -217,20 +231,49 @@ def _forgiven(outcome: results.Forgiven, paint: Paint) -> str:
 def _synced(outcome: results.SwarmSynced, paint: Paint) -> str:
     lines = []
     if outcome.version:
-        entry = f"entry {outcome.version} {'published' if outcome.published else 'stands'}"
-        lines.append(f"{paint('green', 'synced')} {outcome.swarm}: {entry}")
+        entry = f"entry {outcome.version}"
+        done = " published" if outcome.published else " stands"
+        if outcome.stated:
+            both = f" and state {outcome.state} published"
+            done = both if outcome.published else f"{done}, state {outcome.state} published"
+        lines.append(f"{paint('green', 'synced')} {outcome.swarm}: {entry}{done}")
     else:
-        lines.append(f"{paint('yellow', 'synced')} {outcome.swarm}: its entry was not published")
+        lines.append(
+            f"{paint('yellow', 'not synced')} {outcome.swarm}: its entry was not published"
+        )
     if outcome.accepted:
         lines.append(f"read: {', '.join(outcome.accepted)}")
+    if outcome.posted:
+        values = "1 value" if outcome.posted == 1 else f"{outcome.posted} values"
+        lines.append(f"posted: {values}; see 'interlock swarm shared'")
+    lines += [
+        f"{paint('yellow', 'undecided')}: see 'interlock decision show {each}'"
+        for each in outcome.decisions
+    ]
+    return "\n".join([*lines, *_read_entries(outcome, paint), *_trouble(outcome.trouble, paint)])
+
+
+def _not_synced(outcome: results.SwarmNotSynced, paint: Paint) -> str:
+    lines = [f"{paint('yellow', 'not synced')} {outcome.swarm}: {outcome.trouble}"]
+    if outcome.version:
+        lines.append(f"entry {outcome.version} {'published' if outcome.published else 'stands'}")
+    if outcome.accepted:
+        lines.append(f"read: {', '.join(outcome.accepted)}")
+    return "\n".join([*lines, *_read_entries(outcome, paint)])
+
+
+def _read_entries(
+    outcome: results.SwarmSynced | results.SwarmNotSynced, paint: Paint
+) -> Iterable[str]:
+    """The entries that were refused, and the keys that were revoked."""
     if outcome.refused:
-        rows = [
-            (paint("red", "refused"), each.swarm, each.reason, each.detail)
-            for each in outcome.refused
-        ]
-        lines += columns(rows)
-    lines += [f"{paint('yellow', 'revoked')} {name}" for name in outcome.revoked]
-    return "\n".join([*lines, *_trouble(outcome.trouble, paint)])
+        yield from columns(
+            [
+                (paint("red", "refused"), each.swarm, each.reason, each.detail)
+                for each in outcome.refused
+            ]
+        )
+    yield from [f"{paint('yellow', 'revoked')} {name}" for name in outcome.revoked]
 
 
 def _trouble(said: str, paint: Paint) -> list[str]:
@@ -258,5 +301,6 @@ TEXTS: dict[str, Text] = {
     "PeerTrustList": _trust,
     "Forgiven": _forgiven,
     "SwarmSynced": _synced,
+    "SwarmNotSynced": _not_synced,
 }
 """The text of each outcome, by the name of its class."""

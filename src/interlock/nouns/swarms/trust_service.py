@@ -6,16 +6,20 @@ nothing that was verified against the old trust is accepted after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Event, Write
+from interlock.errors import BadInput
 from interlock.nouns.swarms import breaker as breakers
 from interlock.nouns.swarms import reputation as reputations
 from interlock.nouns.swarms.breaker import Breaker
+from interlock.nouns.swarms.limits import PeerLimits
 from interlock.nouns.swarms.registry_rules import (
     RegistryRefusal,
     pin,
@@ -46,34 +50,53 @@ decode_breaker = codec.Decoder(Breaker).read
 decode_reputation = codec.Decoder(Reputation).read
 
 
-def allow(
-    runner: Runner, actor: Actor, swarm: str, fingerprint: str, public: str = ""
-) -> Op[AllowOutcome]:
-    """Trust this key of a swarm and no other; without a key, those of its first entry."""
-    deciding = partial(_allowing, actor, swarm, fingerprint, public, runner.clock.wall)
+class TrustChange(Struct, frozen=True, kw_only=True):
+    """What an operator says about a swarm: its key, or that of its first entry, and its limits.
+
+    With neither, a peer that is allowed keeps the keys that it has; ``limits`` are those to change.
+    """
+
+    swarm: str
+    fingerprint: str = ""
+    public: str = ""
+    first_use: bool = False
+    limits: Mapping[str, Any] = {}
+
+
+def allow(runner: Runner, actor: Actor, change: TrustChange) -> Op[AllowOutcome]:
+    """Trust a key of a swarm and no other, or those of its first entry; and set its limits."""
+    deciding = partial(_allowing, actor, change, runner.clock.wall)
     return (yield from runner.change(deciding, actor)).outcome
 
 
 def _allowing(
-    actor: Actor, swarm: str, fingerprint: str, public: str, now: Callable[[], float]
+    actor: Actor, change: TrustChange, now: Callable[[], float]
 ) -> DecideOp[AllowOutcome]:
+    swarm, fingerprint = change.swarm, change.fingerprint
     snapshot = yield (keys.peer(swarm), keys.floor(swarm))
     item, floor_item = snapshot[keys.peer(swarm)], snapshot[keys.floor(swarm)]
     before = None if item is None else decode_peer(item)
     floor = None if floor_item is None else readable(decode_floor, floor_item)
     if fingerprint:
-        peer = pin(before, swarm, fingerprint, round(now(), 3), public)
+        peer = pin(before, swarm, fingerprint, round(now(), 3), change.public)
         if isinstance(peer, RegistryRefusal):
             return Decision(outcome=SwarmRevokedKey(swarm=swarm, fingerprint=fingerprint))
         # A pin is also the way back from a version that a thief of the last key made too high.
         after = Floor(swarm=swarm)
-    else:
+    elif change.first_use:
         peer = trust_first_use(before, swarm)
         after = floor or Floor(swarm=swarm)
-    how = "first_use" if peer.first_use or not fingerprint else "pinned"
+    elif before is None or not before.allowed:
+        raise BadInput(f"{swarm} is not allowed yet; name its key, too: --key FINGERPRINT")
+    else:
+        peer, after = before, floor or Floor(swarm=swarm)
+    peer = replace(peer, limits=replace(peer.limits, **change.limits))
     trusted = fingerprint or (peer.keys[0].fingerprint if peer.keys else "")
     outcome = SwarmAllowed(
-        swarm=swarm, how="pinned" if how == "pinned" else "first_use", fingerprint=trusted
+        swarm=swarm,
+        how="pinned" if fingerprint else "first_use" if change.first_use else "unchanged",
+        fingerprint=trusted,
+        **_limits(peer.limits),
     )
     if peer == before and after == floor:
         return Decision(outcome=outcome)
@@ -83,8 +106,23 @@ def _allowing(
         thing=f"swarm/{swarm}",
         puts=(Write(keys.peer(swarm), peer), Write(keys.floor(swarm), after)),
         events=(Event("swarm:allowed", actor.agent),),
-        reason=fingerprint or "first use",
+        reason=_said(change),
     )
+
+
+def _said(change: TrustChange) -> str:
+    keys_ = change.fingerprint or ("first use" if change.first_use else "")
+    limits = [f"{name} {value:g}" for name, value in sorted(change.limits.items())]
+    return ", ".join([*([keys_] if keys_ else ()), *limits])
+
+
+def _limits(limits: PeerLimits) -> dict[str, Any]:
+    return {
+        "rate": limits.rate,
+        "window": limits.window,
+        "queue": limits.queue,
+        "marks": limits.marks,
+    }
 
 
 def deny(runner: Runner, actor: Actor, swarm: str, reason: str, key: str = "") -> Op[DenyOutcome]:
@@ -142,6 +180,7 @@ def trust(runner: Runner, swarm: str | None) -> Op[PeerTrustList | UnknownSwarm]
                 allowed=known[name].allowed,
                 standing=reputations.standing(reputation, now),
                 breaker=_view(breaker, now),
+                **_limits(known[name].limits),
             )
         )
     return PeerTrustList(peers=tuple(found))

@@ -11,8 +11,8 @@ from interlock.core.validate import quote, span
 from interlock.errors import BusTrouble, InterlockError
 from interlock.nouns.swarms import registry
 from interlock.nouns.swarms.envelope import claimed_keys
-from interlock.nouns.swarms.own_keys import own_swarm
-from interlock.nouns.swarms.publish_service import verified_own
+from interlock.nouns.swarms.head import RegistryHead
+from interlock.nouns.swarms.own_keys import own_swarm, verified_own
 from interlock.nouns.swarms.registry_service import PeerState, peer_states
 from interlock.nouns.swarms.results import NotRegistered, SwarmList, SwarmView, TrustedKeyView
 from interlock.nouns.swarms.swarm import OwnSwarm
@@ -76,8 +76,9 @@ def _own(own: OwnSwarm, items: Mapping[str, Item], now: float, *, known: bool) -
         role="own",
         status=registry.status(entry, now, live=live) if known else "unknown",
         keys=tuple(trusted),
+        agent_keys=_agent_keys(entry),
         version=None if entry is None else entry.version,
-        agents=None if entry is None else len(entry.agents),
+        agents=None if entry is None else entry.here,
         depth=None if entry is None else entry.depth,
         expires_at=None if entry is None else entry.expires / 1000,
     )
@@ -95,15 +96,23 @@ def _peer(state: PeerState, now: float) -> SwarmView:
         status=registry.status(floor.entry, now, live=floor.live) if floor.fetched else "unknown",
         read_at=floor.fetched or None,
         keys=tuple(trusted),
+        agent_keys=_agent_keys(floor.entry),
         first_use=peer.first_use,
         refused=floor.refused,
         last_refused=floor.last_refused,
         refused_at=floor.refused_at or None,
         version=floor.version or None,
-        agents=None if floor.entry is None else len(floor.entry.agents),
+        agents=None if floor.entry is None else floor.entry.here,
         depth=None if floor.entry is None else floor.entry.depth,
         expires_at=None if floor.entry is None else floor.entry.expires / 1000,
     )
+
+
+def _agent_keys(entry: RegistryHead | None) -> dict[str, tuple[str, ...]]:
+    listed = () if entry is None else entry.agents
+    return {
+        each.agent: tuple([key.fingerprint for key in each.keys]) for each in listed if each.keys
+    }
 
 
 def _strangers(items: Mapping[str, Item], known: set[str]) -> list[SwarmView]:
@@ -123,10 +132,20 @@ def _strangers(items: Mapping[str, Item], known: set[str]) -> list[SwarmView]:
 
 
 def swarm_findings(context: Context) -> Op[list[Finding]]:
-    """Whether the bus of our swarm answers, and our entry stands there; nothing without a swarm."""
+    """Whether the bus of our swarm answers, our entry stands there, and writes wait for it.
+
+    Nothing without a swarm.
+    """
     own = yield from own_swarm()
     if own is None:
         return []
+    from interlock.nouns.swarms.sync_views import waiting_writes
+
+    waiting = yield from waiting_writes(context.runner.clock.wall())
+    return [*(yield from _entry_findings(context, own)), *waiting]
+
+
+def _entry_findings(context: Context, own: OwnSwarm) -> Op[list[Finding]]:
     try:
         items = yield from context.bus.on(own, partial(_on_bus, own=own), urgent=True)
     except BusTrouble as error:

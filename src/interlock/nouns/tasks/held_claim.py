@@ -85,9 +85,13 @@ class HeldClaim(HeldGrant):
 
     def conclude(self, result: object = None) -> Op[task_types.TaskCompleted]:
         """Complete the task at the end of its work; without evidence, the attempt fails."""
+        return (yield from self._conclude(lambda: self.complete(result)))
+
+    def _conclude(self, completing: Callable[[], Op[T]]) -> Op[T]:
+        """Complete it; a guard that asks for retries is waited for, else the attempt fails."""
         while True:
             try:
-                return (yield from self.complete(result))
+                return (yield from completing())
             except Unproven as error:
                 lacking = error
             if self.released:
@@ -112,8 +116,15 @@ class HeldClaim(HeldGrant):
         return (yield from self._settle(call, task_types.TaskReleased))
 
     def settle(self, ending: Callable[[], Op[Outcome]], good: type[T]) -> Op[T]:
-        """End the claim by another operation, which returns an outcome of this kind."""
-        return (yield from self._settle(ending(), good, lambda: self.settle(ending, good)))
+        """End the claim by another operation, which returns an outcome of this kind.
+
+        It is the end of the work, as for ``conclude``: without evidence, the attempt fails.
+        """
+
+        def completing() -> Op[T]:
+            return (yield from self._settle(ending(), good, lambda: self.settle(ending, good)))
+
+        return (yield from self._conclude(completing))
 
     def end(self, error: BaseException | None) -> Op[None]:
         """The end of a block: completed, failed if something went wrong, released if interrupted.
@@ -168,11 +179,7 @@ class HeldClaim(HeldGrant):
 
     def _pending_release(self) -> PendingRelease:
         """The pending release of the claim."""
-        task, claim = self.claimed.task, self.claimed.grant
-        claims, identity = self.context.tasks.claims, self.context.identity
-        return PendingRelease(
-            claim, f"task/{task}", lambda: claims.take_back(identity, task, claim)
-        )
+        return _release_of(self.context, self.claimed.task, self.claimed.grant)
 
     def _stop_work(self) -> None:
         if self._worker is not None:
@@ -387,6 +394,16 @@ def claim_for_block(
     if not isinstance(outcome, task_types.Claimed):
         raise _no(outcome)
     return (yield from hold_claim(context, outcome, lives, sent))
+
+
+def release_later(context: Context, task: str, claim: str) -> None:
+    """Have the keeper release a claim that may have been made."""
+    context.grants.add_pending(_release_of(context, task, claim))
+
+
+def _release_of(context: Context, task: str, claim: str) -> PendingRelease:
+    claims, identity = context.tasks.claims, context.identity
+    return PendingRelease(claim, f"task/{task}", lambda: claims.take_back(identity, task, claim))
 
 
 def hold_claim(

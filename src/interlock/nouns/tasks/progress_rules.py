@@ -45,10 +45,13 @@ class Expired(Moved, frozen=True, kw_only=True, tag="expired"):
     """This many tasks became dead letters, since no worker began them in time."""
 
 
-def create(changes: TaskChanges, id_: str, spec: Spec, need: str = "") -> TaskStatus:
+def create(
+    changes: TaskChanges, id_: str, spec: Spec, need: str = "", *, queued: bool = True
+) -> TaskStatus:
     """Write a new task: ready, blocked, or not due yet.
 
     A given ``need`` comes before its own: a batch, which hides the task until it is complete.
+    A task without needs, guards and a moment need not be ``queued``, if the same commit claims it.
     """
     if spec.deadline is not None:
         _measure(changes, id_, spec.deadline)
@@ -57,6 +60,8 @@ def create(changes: TaskChanges, id_: str, spec: Spec, need: str = "") -> TaskSt
     if not need:
         _announce(changes, id_, spec)
     changes.rely(keys.status(id_))
+    if not queued:
+        return changes.make_fresh(id_, spec)
     at = -1 if need else first_unmet_need(changes, id_, spec.needs, 0)
     if at is None:
         return changes.make_pending(id_, spec)

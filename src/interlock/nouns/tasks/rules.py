@@ -367,6 +367,33 @@ def _claim(
     if spec is not None and changes.is_late(id_, status):
         progress_rules.expire_one(changes, id_)
         return changes.decision("expired", "task.expire", f"task/{id_}")
+    outcome = _hold(changes, request, status, spec, blind=spec is None and not place)
+    if spec is not None and not status.due:
+        place = spec.ready_key(id_)
+    for key in (*request.listed, *([place] if place else ())):
+        changes.delete(key)
+    changes.task_event("claimed", request.agent)
+    return changes.decision(outcome, "task.claim", f"task/{id_}")
+
+
+def create_claimed(changes: TaskChanges, request: ClaimRequest, spec: Spec) -> Claimed:
+    """Write a new task that a waiting worker has from the beginning; see ``create``."""
+    status = progress_rules.create(changes, request.task, spec, queued=False)
+    outcome = _hold(changes, request, status, spec)
+    changes.task_event("claimed", request.agent, request.task)
+    return outcome
+
+
+def _hold(
+    changes: TaskChanges,
+    request: ClaimRequest,
+    status: TaskStatus,
+    spec: Spec | None,
+    *,
+    blind: bool = False,
+) -> Claimed:
+    """Make a worker the owner of a pending task."""
+    id_ = request.task
     live = keys.live(request.session if request.ttl is None else request.claim)
     held = TaskOwner(
         id=request.claim,
@@ -377,7 +404,7 @@ def _claim(
         ttl=request.ttl,
         attempt=status.attempts + 1,
         caller=request.caller,
-        blind=spec is None and not place,
+        blind=blind,
     )
     changes.move(id_, "claim", "running", since=changes.now)
     changes.rely(keys.owner(id_))
@@ -385,12 +412,7 @@ def _claim(
     changes.put(keys.claims(request.session, id_), held.live)
     if request.ttl is not None:
         changes.put(live, liveness_value(held, id_), request.ttl)
-    if spec is not None and not status.due:
-        place = spec.ready_key(id_)
-    for key in (*request.listed, *([place] if place else ())):
-        changes.delete(key)
-    changes.task_event("claimed", request.agent)
-    outcome = Claimed(
+    return Claimed(
         task=id_,
         holder=request.agent,
         expires_in=request.ttl or request.session_ttl,
@@ -400,7 +422,6 @@ def _claim(
         grant=request.claim,
         requires=() if spec is None else spec.requires,
     )
-    return changes.decision(outcome, "task.claim", f"task/{id_}")
 
 
 def _taken(changes: TaskChanges, id_: str) -> Decision[task.ClaimOutcome | str]:

@@ -7,7 +7,7 @@ their workers is in ``housekeeping.py``, the deletion of old tasks in ``retentio
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from interlock.nouns.guards.observations import Observed
     from interlock.nouns.tasks.plan_service import PlanService
     from interlock.nouns.tasks.retention import TaskRetention
+    from interlock.nouns.tasks.waiting_workers import WaitingWorker
 
 T = TypeVar("T")
 Along: TypeAlias = Callable[[Decision[Any]], DecideOp[Any]]
@@ -52,6 +53,8 @@ class TaskService:
         self._grants = grants
         self.housekeeping = TaskHousekeeping(runner)
         self.claims = ClaimService(runner, grants, self.housekeeping)
+        self.waiting: list[WaitingWorker] = []
+        """The workers of this process that may get a task as it is created."""
         self._last_time = 0.0
 
     @cached_property
@@ -126,11 +129,13 @@ class TaskService:
         claimant: task_types.Claimant,
         result: Raw | None,
         along: Along | None = None,
+        known: Mapping[str, Item | None] | None = None,
     ) -> Op[task_types.CompleteOutcome]:
         """Complete a task, and unblock its dependents.
 
         If its evidence needs facts from outside, this host looks first, and decides again.
-        ``along`` adds to the commit that completes the task what belongs to its end.
+        ``along`` adds to the commit that completes the task what belongs to its end; ``known`` are
+        items that it reads, as a guess.
         """
         base = yield from self._runner.base()
         left = False
@@ -151,7 +156,7 @@ class TaskService:
                 return (yield from along(decision))
             return decision
 
-        done = yield from self._end_claim(actor, claimant, deciding)
+        done = yield from self._end_claim(actor, claimant, deciding, known)
         if isinstance(done.outcome, task_types.LookFirst):
             from interlock.nouns.guards.observations import observations
 
@@ -188,13 +193,14 @@ class TaskService:
         *,
         retry: bool,
         along: Along | None = None,
+        known: Mapping[str, Item | None] | None = None,
     ) -> Op[task_types.FailOutcome]:
-        """Fail an attempt; ``along`` adds to the same commit what belongs to its end."""
+        """Fail an attempt; ``along`` and ``known`` as those of ``complete``."""
         chance = self._runner.random_below(1000) / 1000
         decide = partial(
             rules.fail, claimant=claimant, reason=reason, error=error, chance=chance, retry=retry
         )
-        return (yield from self._change_claim(actor, claimant, decide, along))
+        return (yield from self._change_claim(actor, claimant, decide, along, known))
 
     def release(self, actor: Actor, claimant: task_types.Claimant) -> Op[task_types.ReleaseOutcome]:
         """Release a task to the queue."""
@@ -289,6 +295,7 @@ class TaskService:
         claimant: task_types.Claimant,
         decide: Callable[[TaskChanges], Decision[T]],
         along: Along | None = None,
+        known: Mapping[str, Item | None] | None = None,
     ) -> Op[T | task_types.TaskFenced]:
         base = yield from self._runner.base()
 
@@ -299,11 +306,15 @@ class TaskService:
                 return (yield from along(decision)) if decision.changes else decision
             return decision
 
-        done = yield from self._end_claim(actor, claimant, deciding)
+        done = yield from self._end_claim(actor, claimant, deciding, known)
         return (yield from self._with_break(claimant, done.outcome))
 
     def _end_claim(
-        self, actor: Actor, claimant: task_types.Claimant, deciding: Callable[[], DecideOp[T]]
+        self,
+        actor: Actor,
+        claimant: task_types.Claimant,
+        deciding: Callable[[], DecideOp[T]],
+        known: Mapping[str, Item | None] | None = None,
     ) -> Op[Decided[T]]:
         """Commit the end of a claim, with remembered items as a guess if this client made it.
 
@@ -313,6 +324,8 @@ class TaskService:
         guess = recalled(self._runner, wanted)
         if len({item.revision for item in guess.values() if item is not None}) > 1:
             guess = {}
+        if guess and known:
+            guess |= known
         done: Decided[T] = yield from self._runner.change(deciding, actor, guess, urgent=True)
         if done.revision is not None and not isinstance(done.outcome, task_types.EvidenceMissing):
             self.claims.specs.pop(claimant.task, None)

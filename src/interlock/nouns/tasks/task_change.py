@@ -59,6 +59,17 @@ def _may_open_gates(before: State, after: State) -> bool:
     return before != after and (before, after) != ("pending", "running")
 
 
+def _fresh(spec: Spec) -> TaskStatus:
+    """The status of a new task that is pending."""
+    return replace(
+        FRESH,
+        deadline=spec.deadline,
+        trace=spec.trace,
+        guards=spec.guards,
+        evidence=spec.evidence,
+    )
+
+
 class TaskFacts(Facts):
     """The items of tasks that were read for a decision."""
 
@@ -316,13 +327,7 @@ class TaskChanges(Changes[TaskFacts]):
 
     def make_pending(self, task: str, spec: Spec) -> TaskStatus:
         """Make a task ready whose needs are complete, or due at its moment."""
-        status = self._statuses.get(task) or replace(
-            FRESH,
-            deadline=spec.deadline,
-            trace=spec.trace,
-            guards=spec.guards,
-            evidence=spec.evidence,
-        )
+        status = self._statuses.get(task) or _fresh(spec)
         if spec.not_before is not None and spec.not_before > self.now:
             status = replace(status, due=keys.due(spec.not_before, task))
             self.put(status.due, DueEntry())
@@ -331,6 +336,11 @@ class TaskChanges(Changes[TaskFacts]):
         else:
             self.set_status(task, status)
             self.make_ready(task, spec)
+        return self._statuses[task]
+
+    def make_fresh(self, task: str, spec: Spec) -> TaskStatus:
+        """Make a new task pending without a place in the queue: the same commit claims it."""
+        self.set_status(task, _fresh(spec))
         return self._statuses[task]
 
     def block_on(self, task: str, need: str) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from types import FrameType
@@ -35,11 +36,13 @@ from interlock.nouns.agents.report_service import state_without_work
 from interlock.nouns.messages.stops import StopNotice, Stops
 from interlock.nouns.tasks.held_claim import HeldClaim, hold_claim
 from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.waiting_workers import ReservedSlot, WaitingWorker, reserved_slot
 from interlock.runtime import callers
 from interlock.runtime.identity import Identity
 from interlock.runtime.keeper import Lease
+from interlock.runtime.leader import Bell
 from interlock.runtime.outage import AGAIN, PASSING, OutageLog
-from interlock.runtime.stoppable import stoppable
+from interlock.runtime.stoppable import SLICE, stoppable
 from interlock.steps import Op, OpenWatch, Pause
 from interlock.store import Change, Resync, Watch
 
@@ -64,6 +67,11 @@ class WorkerLoop:
         self.stops = Stops(context.runner, identity.actor) if messages and identity.joined else None
         """The messages that ask it to stop, if it listens to them."""
         self._asked = 0
+        self._handed: deque[HeldClaim] = deque()
+        """Claims of tasks that were created for us while we waited."""
+        self._reserved: set[ReservedSlot] = set()
+        self._waits = False
+        self._bell = Bell()
         self._context = context
         self._ttl, _ = context.terms({}, ttl, None)
         self._complaints = OutageLog("a worker")
@@ -130,14 +138,55 @@ class WorkerLoop:
 
     def wait_next(self) -> Op[HeldClaim | None]:
         """Claim the next task for a thread: wait without limit, until the worker is to stop."""
-        working = yield from self.claim_next()
+        working = self._take_handed() or (yield from self.claim_next())
         if working is None:
             self.report()
             extra = None if self.stops is None else _InboxListener(self.stops, self.handle_stop)
-            while working is None and not self.reason:
-                waiting = stoppable(self.claim_next(validate.FOREVER), self._wait_is_over, extra)
-                working = yield from waiting
+            self._waits = True
+            self.waiting.append(self)
+            try:
+                while working is None and not self.reason:
+                    if self._reserved:  # the commit has woken us, and its thread goes on
+                        yield from self._bell.sleep(SLICE)
+                    else:
+                        claiming = self.claim_next(validate.FOREVER)
+                        working = yield from stoppable(
+                            claiming, self._wait_is_over, extra, drops=True
+                        )
+                    working = working or self._take_handed()
+            finally:
+                self._waits = False
+                self.waiting.remove(self)
+            working = working or self._take_handed()
+            self.give_back()  # one at a time: another worker may be free
         return working
+
+    def reserve(self) -> ReservedSlot | None:
+        """The slot of a thread that waits, for a task that another thread creates."""
+        if not self._waits or self.reason or self._reserved or self._handed:
+            return None
+        slot = self.slot(self, wakes=True)
+        self._reserved.add(slot)
+        return slot
+
+    def give(self, slot: ReservedSlot, claim: HeldClaim | None) -> None:
+        """The claim of a reserved slot, or the slot back."""
+        if claim is not None:
+            self._handed.append(claim)
+        self._reserved.discard(slot)
+        self._bell.ring()
+        if self.reason or not self._waits:  # it has another one by now, or has left
+            self.give_back()
+
+    def give_back(self) -> None:
+        """Have the keeper release the claims that the thread did not take."""
+        while (claim := self._take_handed()) is not None:
+            claim.give_up()
+
+    def _take_handed(self) -> HeldClaim | None:
+        with suppress(IndexError):
+            return self._handed.popleft()
+        return None
 
     def report(self, tasks: Collection[str] = ()) -> None:
         """Report the tasks that we work on, if we have a session."""
@@ -151,14 +200,24 @@ class WorkerLoop:
         self._context.pulse.be(state, doing, note, can=self.can, calmly=True, look=look)
 
     @property
+    def waiting(self) -> list[WaitingWorker]:
+        """The workers of this process that may get a task as it is created."""
+        return self._context.tasks.waiting
+
+    def slot(self, worker: WaitingWorker, *, wakes: bool = False) -> ReservedSlot:
+        """A slot of a worker with our terms."""
+        return reserved_slot(worker, self._context, self._ttl, wakes=wakes)
+
+    @property
     def lease(self) -> Lease | None:
         """The lease of our session."""
         return self._context.session_lease
 
     def _wait_is_over(self) -> bool:
-        """Whether a wait is to end: we are to stop, or our session has expired."""
+        """Whether a wait is to end: we are to stop, have a claim, or our session has expired."""
         lease = self._context.session_lease
-        return bool(self.reason) or (lease is not None and not lease.alive())
+        lapsed = lease is not None and not lease.alive()
+        return lapsed or bool(self.reason or self._reserved or self._handed)
 
     def _claim_next(self, wait: float) -> Op[HeldClaim | None]:
         context = self._context

@@ -1,0 +1,115 @@
+"""Metrics of a noun: counters, gauges and histograms under names that monitors know.
+
+A noun declares a class (``Noun.metrics``).  It is given the entries of the record one by one, in
+any order, and says at the end what it counted; gauges it reads from the items.  ``observe
+--counters`` gives it the entries since a moment; a face that is scraped keeps one and gives it each
+entry as the record grows, which makes its counters ones that only grow.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from interlock.core.decision import Event
+from interlock.steps import Op
+
+BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 3e4, 6e4)
+"""The upper bounds of the buckets of a histogram, in milliseconds; a last one has no bound."""
+
+
+class CountedEntry(Struct, gc=False):
+    """The parts of an entry of the record that counters need."""
+
+    at: float = 0.0
+    verb: str = ""
+    thing: str = ""
+    took: float | None = None
+    events: tuple[Event, ...] = ()
+
+
+class MetricBucket(Struct, frozen=True, kw_only=True):
+    """How many values are not above a bound; without a bound, all of them."""
+
+    le: float | None
+    count: int
+
+
+class Metric(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One number with its name and labels; of a histogram the number is how many values it has.
+
+    The quantiles of a histogram lie in its buckets, on the straight line between their bounds, or
+    between the least and the greatest value.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    value: float
+    labels: dict[str, str] = {}
+    sum: float | None = None
+    buckets: tuple[MetricBucket, ...] = ()
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+
+
+class Histogram:
+    """Values in buckets."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS) + 1)
+        self._sum = self._most = 0.0
+        self._least = float("inf")
+
+    def add(self, value: float) -> None:
+        """One more value."""
+        self._counts[bisect_left(BOUNDS, value)] += 1
+        self._sum += value
+        self._most = max(self._most, value)
+        self._least = min(self._least, value)
+
+    def metric(self, name: str, labels: Mapping[str, str] | None = None) -> Metric:
+        """The histogram as a metric."""
+        total, running = sum(self._counts), 0
+        buckets = []
+        for bound, count in zip((*BOUNDS, None), self._counts, strict=True):
+            running += count
+            buckets.append(MetricBucket(le=bound, count=running))
+        return Metric(
+            name=name,
+            kind="histogram",
+            value=total,
+            labels=dict(labels or {}),
+            sum=round(self._sum, 3),
+            buckets=tuple(buckets),
+            p50=self._quantile(0.50, total),
+            p95=self._quantile(0.95, total),
+            p99=self._quantile(0.99, total),
+        )
+
+    def _quantile(self, part: float, total: int) -> float | None:
+        if not total:
+            return None
+        wanted, below, lower = part * total, 0, 0.0
+        for bound, count in zip((*BOUNDS, self._most), self._counts, strict=True):
+            upper, first = min(bound, self._most), max(lower, self._least)
+            if below + count >= wanted:
+                share = (wanted - below) / count
+                return round(first + (upper - first) * share, 3)
+            below, lower = below + count, bound
+        return round(self._most, 3)
+
+
+class NounMetrics:
+    """The metrics of one noun."""
+
+    def add(self, entry: CountedEntry) -> None:
+        """Count an entry of the record."""
+
+    def read(self) -> Op[Iterable[Metric]]:
+        """The metrics by now; none if this store has no use for them."""
+        yield from ()
+        return ()
