@@ -294,6 +294,7 @@ class StoreMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at        when it was set, by the clock of the client, for people
     revision  that of the store, or of the one that it is filled from if that is higher: the first
               commit after the mark is above it
+    source    the id of the store that is moved: another machine may have one at the same place
     """
 
     state: Literal["moving", "moved", "filling", "backup"]
@@ -301,6 +302,7 @@ class StoreMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     move: str
     at: float = 0.0
     revision: int = 0
+    source: str = ""
 
     def same(self, other: StoreMark | None) -> bool:
         """Whether this is the same step of the same move."""

@@ -171,6 +171,16 @@ def test_retries_are_bounded(far: Client) -> None:
     assert kinds(hand).count(Commit) == ATTEMPTS
 
 
+def test_two_writers_that_name_the_store_at_once_agree(stage: Testbed, far: Client) -> None:
+    other = stage.remote("bob", ttl=None)
+    hand = Stepper(far.runner.store_id(), far.store, stage.clock)
+    hand.go()
+    name = other.run(other.runner.store_id())
+    assert hand.run().result() == name
+    assert name.startswith("sto_")
+    assert not entries(stage)
+
+
 def test_a_quiet_change_of_unknown_outcome_is_simply_repeated(stage: Testbed, far: Client) -> None:
     far.network.script(["lost reply"])
     hand = far.start(far.runner.change(lambda: _touch("c"), Actor()))

@@ -142,6 +142,7 @@ Record
     meta/refused/{agent}  the number of refusals of an agent that left no entry
     meta/move             the last move of the whole store, from where and to where
     meta/base             the number that is added to a revision to make a token
+    meta/store            the random id of the store, which a copy keeps (``Runner.store_id``)
 """
 
 from __future__ import annotations
@@ -283,6 +284,7 @@ GATES_WAIT = "meta/gates-wait"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
 MOVE = "meta/move"
+STORE_ID = "meta/store"
 BUS = "meta/bus"
 FOLDERS = frozenset((
     *POOLS, HELD, BROKEN, WAITS, *TASK_FOLDERS, *MESSAGE_FOLDERS, SESSIONS, REPORTS, DEATHS, ABLE,

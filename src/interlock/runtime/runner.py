@@ -86,6 +86,9 @@ WrittenItem: TypeAlias = tuple[Put, int, int, str, str]
 """What a client wrote: the put, its revision, that of the key's creation, and the transaction."""
 
 
+_STORE_ID = codec.Decoder(str)
+
+
 class Decided(Struct, Generic[T], frozen=True, gc=False):
     """A decision that stands: its outcome, and the revision if something was committed.
 
@@ -117,6 +120,7 @@ class Runner:
         self.chain = Chain(self.new_id("wtr"), self.random_below(ENTRIES_BETWEEN_CHECKS))
         self.settling = Settling(self.chain, self.clock, self.capabilities, self._jitter)
         self._base: int | None = None
+        self._store_id = ""
         self.settings: Settings | None = None
         """The settings of the client, for things that move on with a change of this client."""
         self.notes: set[str] = set()
@@ -144,6 +148,27 @@ class Runner:
             item = (yield Read(keys.BASE)).items[keys.BASE]
             self._base = 0 if item is None else int(item.value)
         return self._base
+
+    def store_id(self) -> Op[str]:
+        """The random id of the store, ``sto_...``: the first writer that asks for it makes it.
+
+        It names this store and no other on any machine.  It is an item, so a copy in another engine
+        and a restored backup have the same one.
+        """
+        if not self._store_id:
+            item = (yield Read(keys.STORE_ID))[keys.STORE_ID]
+            if item is None:
+                self._store_id = (yield from self.change(self._naming, Actor())).outcome
+            else:
+                self._store_id = _STORE_ID.read(item)
+        return self._store_id
+
+    def _naming(self) -> DecideOp[str]:
+        item = (yield (keys.STORE_ID,))[keys.STORE_ID]
+        if item is not None:
+            return Decision(outcome=_STORE_ID.read(item))
+        fresh = self.new_id("sto")
+        return Decision(outcome=fresh, puts=(Write(keys.STORE_ID, fresh),), quiet=True)
 
     def change(
         self,

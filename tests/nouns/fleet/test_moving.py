@@ -29,6 +29,7 @@ from interlock.errors import (
 from interlock.nouns.fleet.moving import CopyProgress, StoreCopy, abort_alone
 from interlock.nouns.fleet.store_noun import StoreCopied
 from interlock.nouns.record.verify import verify
+from interlock.runtime.runner import Runner
 from interlock.steps import drive
 from interlock.store import ENGINE_KEYS, Item, Log, MovableStore, Put, Range, Store, StoreMark
 from interlock.stores import open_store
@@ -39,6 +40,8 @@ from interlock.testing.conformance.place import write
 from interlock.testing.faults import FaultyStore
 
 PLACES = ("here", "there")
+NOTES = (keys.MOVE, keys.STORE_ID)
+"""What a move itself writes into its source."""
 STEPS = 12
 """Reports of the copy of a small store, at least."""
 
@@ -202,7 +205,7 @@ def test_a_run_that_was_killed_after_any_step_is_completed_by_the_next() -> None
             else:
                 break
             assert content(target) == content(source)
-            assert [each for each in content(target)[0] if each.key != keys.MOVE] == before[0]
+            assert [each for each in content(target)[0] if each.key not in NOTES] == before[0]
             assert content(target)[1][: len(before[1])] == before[1]
             assert accepts(target)
             assert not accepts(source)
@@ -226,7 +229,7 @@ def test_a_move_is_taken_back_after_any_step_but_the_last() -> None:
                 assert not accepts(source)
                 continue
             StoreCopy(source, target, PLACES).abort()
-            assert [each for each in content(source)[0] if each.key != keys.MOVE] == before
+            assert [each for each in content(source)[0] if each.key not in NOTES] == before
             assert content(target) == ([], ())
             assert accepts(source)
             assert StoreCopy(source, target, PLACES).run().items, "and may be moved again"
@@ -271,9 +274,26 @@ def test_a_killed_abort_leaves_remains_that_the_next_move_removes(
     assert not accepts(target), "an incomplete copy is no store"
     before = content(source)[0]
     StoreCopy(source, target, PLACES).run()
-    assert [each for each in content(target)[0] if each.key != keys.MOVE] == [
-        each for each in before if each.key != keys.MOVE
+    assert [each for each in content(target)[0] if each.key not in NOTES] == [
+        each for each in before if each.key not in NOTES
     ]
+
+
+def test_a_store_of_another_machine_with_the_same_path_is_another_store(
+    source: SQLiteStore, target: SQLiteStore, tmp_path: Path
+) -> None:
+    work(source)
+    with pytest.raises(Interrupted):
+        StoreCopy(source, target, PLACES, report=_dies_in("moved")).run()
+    with closing(SQLiteStore(f"{tmp_path}/other.db")) as other:
+        for run in (StoreCopy(other, target, PLACES).run, StoreCopy(other, target, PLACES).abort):
+            with pytest.raises(NotAllowed, match="another store with the path here"):
+                run()
+        assert accepts(other)
+    StoreCopy(source, target, PLACES).run()
+    assert content(target) == content(source)
+    names = [drive(Runner(store).store_id(), store) for store in (source, target)]
+    assert names[0] == names[1]
 
 
 def test_a_holder_is_told_and_its_lock_stays_reserved_for_its_time(

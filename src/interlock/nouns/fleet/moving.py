@@ -70,6 +70,7 @@ _FIRST_PAGE, _MOST_ITEMS, _PAGE_BYTES = 32, 1000, 4 << 20
 _SURVIVES = {"none": "no restart of the server", "process": "its process, and no power loss"}
 _MOVE = codec.Decoder(MoveNote)
 _SEALED = codec.Decoder(SealedMark)
+_ID = codec.Decoder(str)
 
 
 class CopyProgress(Struct, frozen=True, kw_only=True):
@@ -113,7 +114,9 @@ class StoreCopy:
             raise _same(self._places[0])
         self._resumed = theirs is not None
         if ours is not None and not (theirs is not None and theirs.move == ours.move):
-            self._discard(ours)
+            if not self._left_behind(ours):
+                raise self._foreign(ours)
+            self._erase(ours)
             ours = None
         if ours is None:
             if theirs is not None and theirs.place != self._places[1]:
@@ -149,8 +152,11 @@ class StoreCopy:
         if theirs is not None and not self._source.set_mark(None, theirs):
             raise _overtaken(self._places[0])
         erased = 0
-        if ours is not None and ours.state == "filling" and (known or self._left_behind(ours)):
-            erased = self._erase(ours)
+        if ours is not None and ours.state == "filling":
+            if known or self._left_behind(ours):
+                erased = self._erase(ours)
+            elif not opened:
+                raise self._foreign(ours)
         return CopyAborted(
             source=self._places[0], target=self._places[1], opened=opened, erased=erased
         )
@@ -176,16 +182,23 @@ class StoreCopy:
         )
 
     def _left_behind(self, ours: StoreMark) -> bool:
-        """Whether the target has the remains of a move of this source that was taken back."""
-        return ours.place == self._places[0]
+        """Whether the target has the remains of a move of this source that was taken back.
 
-    def _discard(self, ours: StoreMark) -> None:
-        if not self._left_behind(ours):
-            raise NotAllowed(
-                f"{self._places[1]} is being filled from {ours.place}; continue that copy, take it"
-                " back with --abort, or name another target"
-            )
-        self._erase(ours)
+        The place alone is not enough: another machine may have a store at the same path.  The id
+        alone is not enough either: a restored backup has the same one.
+        """
+        item = self._source.read(keys.STORE_ID)[keys.STORE_ID]
+        return (ours.place, ours.source) == (self._places[0], _ID.read_if_present(item) or "")
+
+    def _foreign(self, ours: StoreMark) -> NotAllowed:
+        """The error if another store fills the target."""
+        same = ours.place == self._places[0]
+        other = f"another store with the path {ours.place}" if same else ours.place
+        return NotAllowed(
+            f"{self._places[1]} is being filled from {other} ({ours.source or ours.move});"
+            " continue that copy or take it back with --abort where it was begun, or name another"
+            " target"
+        )
 
     def _erase(self, ours: StoreMark) -> int:
         total = 0
@@ -243,9 +256,12 @@ class StoreCopy:
 
     def _freeze(self) -> StoreMark:
         move, now = self._runner.new_id("mov"), self._runner.clock.wall()
+        source = drive(self._runner.store_id(), self._source)
         drive(self._runner.change(lambda: self._note(move, now), Actor()), self._source)
         self._report(CopyProgress(step="noted"))
-        mark = StoreMark(state="moving", place=self._places[1], move=move, at=round(now, 3))
+        mark = StoreMark(
+            state="moving", place=self._places[1], move=move, at=round(now, 3), source=source
+        )
         if not self._source.set_mark(mark, None):
             raise _overtaken(self._places[0])
         if mark.same(self._target.mark()):
@@ -272,6 +288,7 @@ class StoreCopy:
             move=theirs.move,
             at=round(self._runner.clock.wall(), 3),
             revision=self._source.read().revision,
+            source=theirs.source,
         )
         if not self._target.set_mark(mark, None):
             raise _overtaken(self._places[1])
@@ -393,6 +410,7 @@ class StoreCopy:
             place=self._places[1],
             move=theirs.move,
             at=round(self._runner.clock.wall(), 3),
+            source=theirs.source,
         )
         if not self._source.set_mark(moved, theirs):
             raise _overtaken(self._places[0])

@@ -107,11 +107,15 @@ class StoreRestored(Success, frozen=True, kw_only=True, tag="restored", omit_def
 
 
 def _info(fleet: "FleetCalls", _request: StoreInfo) -> "Op[dict[str, object]]":
+    from interlock.core import codec, keys
     from interlock.nouns.record.seal_service import Sealing
+    from interlock.steps import Read
 
     context = fleet.context
     record = yield from Sealing(context.runner, context.settings).facts()
-    return {**context.store.info(), **record}
+    item = (yield Read(keys.STORE_ID))[keys.STORE_ID]
+    named = {} if item is None else {"id": codec.Decoder(str).read(item)}
+    return {**context.store.info(), **named, **record}
 
 
 NOUN = Noun(
