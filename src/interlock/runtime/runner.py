@@ -245,9 +245,11 @@ class Runner:
     def _learn(self, txn: Txn, revision: int, seen: Mapping[str, Item | None]) -> None:
         """Remember what this client wrote: its best guess."""
         for put in txn.puts:
-            if put.ttl is None and put.key in seen and len(put.value) <= REMEMBERED_BYTES:
-                old = seen[put.key]
-                created = revision if old is None else old.created
+            if put.ttl is None and len(put.value) <= REMEMBERED_BYTES:
+                created = 0  # unknown: the key was not read
+                if put.key in seen:
+                    old = seen[put.key]
+                    created = revision if old is None else old.created
                 self.remember(put.key, (put, revision, created, txn.id, txn.hash))
 
     def recall(self, key: str) -> dict[str, Item | None]:
