@@ -5,12 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 from tests.stores.git.conftest import Opens, Remote
 
+from interlock.errors import StoreTrouble
 from interlock.store import Check, Committed, Put, Store
-from interlock.stores.git import GitStore, beats
+from interlock.stores import open_store
+from interlock.stores.git import GitStore, beats, checkpoint
+from interlock.stores.git.repository import HEAD, NONE
+from interlock.stores.git.store import temporary_branch
 from interlock.testing.conformance.place import at_once, committed, txn, write
 
 KEY, OTHER = "live/ses_1", "live/ses_2"
@@ -21,6 +26,10 @@ LONG = 60.0
 
 def refs(remote: Remote) -> str:
     return remote.git("for-each-ref", "refs/interlock/")
+
+
+def ref_names(remote: Remote) -> list[str]:
+    return [line.split()[-1] for line in refs(remote).splitlines()]
 
 
 def remote_object(remote: Remote, store: GitStore, oid: str) -> str:
@@ -174,6 +183,103 @@ def test_a_host_that_did_not_look_for_long_takes_others_for_alive(
     lapsed(two)
     monkeypatch.setattr(beats, "BLIND", 0.1)
     assert not isinstance(end(two), Committed)
+
+
+def test_the_end_of_a_key_is_known_before_the_next_beat_can_land(
+    host: Opens,
+) -> None:
+    """A look that shows where the ref is now says nothing about why it was moved."""
+    one, two = host("a", patience=0.2), host("b")
+    beaten(one, LONG)
+    write(two, deletes=(KEY,))
+    lock = Path(f"{one.repository.path}/{HEAD}.lock")
+    lock.touch()  # it can look, but not fetch
+    with pytest.raises(StoreTrouble):
+        one.renew((Put(KEY, b"", ttl=LONG),))
+    lock.unlink()
+    assert one.renew((Put(KEY, b"", ttl=LONG),)) == frozenset()
+
+
+def test_each_branch_has_refs_of_its_own(remote: Remote, host: Opens) -> None:
+    one, two = host("a"), host("b", url=f"{remote.url}?branch=build/nightly")
+    for store in (one, two):
+        beaten(store, LONG)
+    assert {ref.rpartition("/")[0] for ref in ref_names(remote)} == {
+        "refs/interlock/live/interlock",
+        "refs/interlock/live/build+nightly",
+    }
+    assert two._git.beats.at(one._git.host) == NONE
+    two.repository.delete_branch(10.0)
+    assert ref_names(remote) == [one._git.beats.ref_of(one._git.host)]
+
+
+def test_a_temporary_branch_leaves_nothing_at_the_remote(
+    remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with temporary_branch(remote.url, "demo") as url:
+        store = open_store(url)
+        beaten(store, LONG)
+        assert ref_names(remote)
+        store.close()
+    assert remote.git("for-each-ref") == ""
+
+
+def test_a_checkpoint_deletes_the_refs_of_hosts_that_are_gone(
+    remote: Remote, host: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "EVERY", 4)
+    one, two, three = host("a"), host("b"), host("c")
+    beaten(one, LONG)
+    write(two, Put(OTHER, b"", ttl=LONG))
+    two.renew((Put(OTHER, b"", ttl=LONG),))
+    write(two, deletes=(OTHER,))
+    two.read()
+    for _ in range(8):
+        write(three, Put("p/a", b""))
+    assert len(ref_names(remote)) == 2  # the second one committed lately
+    monkeypatch.setattr(beats, "GONE", 0)
+    for _ in range(4):
+        write(three, Put("p/a", b""))
+    assert ref_names(remote) == [one._git.beats.ref_of(one._git.host)]
+    beaten(two, LONG)  # as it returns
+    assert two.renew((Put(KEY, b"", ttl=LONG),)) == {KEY}
+    assert here(three)
+    assert len(ref_names(remote)) == 2
+
+
+def test_a_host_that_returns_after_its_ref_was_deleted_revives_nothing(
+    remote: Remote, host: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither if it has beaten, nor if its keys were about to beat for the first time."""
+    monkeypatch.setattr(checkpoint, "EVERY", 2)
+    monkeypatch.setattr(beats, "GONE", 0)
+    for times in (0, 1):
+        one, two = host(f"a{times}"), host("b")
+        beaten(one, LONG)
+        for _ in range(times):
+            assert one.renew((Put(KEY, b"", ttl=LONG),)) == {KEY}
+        write(two, deletes=(KEY,))
+        for _ in range(4):
+            write(two, Put("p/a", b""))
+        assert ref_names(remote) == []
+        assert one.renew((Put(KEY, b"", ttl=LONG),)) == frozenset()
+
+
+def test_a_remote_that_lets_no_ref_be_deleted_keeps_them(
+    remote: Remote, host: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "EVERY", 2)
+    monkeypatch.setattr(beats, "GONE", 0)
+    remote.hook("update", 'case $3 in 0000*) echo "nothing is deleted"; exit 1;; esac')
+    one, two = host("a"), host("b")
+    beaten(one, LONG)
+    for _ in range(2):
+        write(two, deletes=(KEY,))
+    for _ in range(2):
+        write(two, Put("p/a", b""))
+    assert len(ref_names(remote)) == 1
+    assert two.info()["beats"] == "as refs; the remote lets none be deleted"
 
 
 def test_with_a_pace_the_renewals_of_a_host_share_its_beats(remote: Remote, host: Opens) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.stores.git.conftest import Opens, Remote
 
 import interlock
-from interlock.errors import StoreDamaged
+from interlock.errors import StoreDamaged, StoreRefused
 from interlock.store import Change, Item, Log, Put, Range, Store, StoreMark
 from interlock.stores.git import batch, checkpoint
 from interlock.testing.conformance.place import there, write
@@ -137,6 +137,54 @@ def test_a_long_history_begins_again_and_hosts_follow_it(
     assert there(one, "p/b").value == b""
 
 
+@pytest.mark.parametrize(("limit", "value"), [("LARGE", 8 * 700), ("OLD", 0.0)])
+def test_a_large_or_an_old_history_begins_again(
+    remote: Remote, host: Opens, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
+) -> None:
+    store = host()
+    for _ in range(6):
+        write(store, Put("p/a", b"x" * 500))
+    assert len(remote.subjects()) == 7
+    monkeypatch.setattr(checkpoint, limit, value)
+    for _ in range(2):
+        write(store, Put("p/a", b"x" * 500))
+    assert len(remote.subjects()) == 1
+    assert everything(host("b")) == everything(store)
+    for _ in range(5):
+        write(store, Put("p/a", b""))
+    assert len(remote.subjects()) == (6 if limit == "LARGE" else 2)
+
+
+def test_a_checkpoint_is_due_sooner_after_large_batches(
+    remote: Remote, host: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "GROWN", 4000)
+    one, two = host("a"), host("b")
+    write(one, Put("p/a", bytes(5000)))
+    write(two, Put("p/b", b""))
+    facts = json.loads(remote.git("show", "interlock:state/checkpoint.json"))
+    assert facts["batch"] == 2
+    write(two, Put("p/b", b""))
+    write(one, Put("p/b", b""))
+    assert one._git._replica.position.grown < 2000
+    assert everything(host("c")) == everything(one) == everything(two)
+
+
+def test_a_push_that_is_refused_as_a_whole_says_nothing_about_the_history(
+    remote: Remote, host: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "HISTORY", 8)
+    store = host()
+    for _ in range(7):
+        write(store, Put("p/a", b""))
+    hook = remote.hook("pre-receive", "exit 1")
+    with pytest.raises(StoreRefused):
+        write(store, Put("p/a", b""))
+    hook.unlink()
+    write(store, Put("p/a", b""))
+    assert len(remote.subjects()) == 1
+
+
 def test_a_remote_that_forbids_it_keeps_its_whole_history(
     remote: Remote, host: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,4 +194,6 @@ def test_a_remote_that_forbids_it_keeps_its_whole_history(
     for _ in range(9):
         write(store, Put("p/a", b""))
     assert len(remote.subjects()) == 10
+    said = {finding.name: finding for finding in store.examine()}["history"]
+    assert "denyNonFastForwards" in said.remedy
     assert store.info()["history"] == "whole: the remote forbids to shorten it"

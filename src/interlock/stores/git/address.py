@@ -50,6 +50,11 @@ class GitAddress(Struct, frozen=True, kw_only=True):
         """The ref of the branch."""
         return f"refs/heads/{self.branch}"
 
+    @property
+    def live(self) -> str:
+        """The folder of the refs that the hosts of the branch move; no branch has a ``+``."""
+        return f"refs/interlock/live/{self.branch.replace('/', '+')}/"
+
 
 def parse(url: str) -> GitAddress:
     """The parts of a URL; an error says what it should look like."""

@@ -41,6 +41,7 @@ class BatchHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     beats     liveness keys that the beats of the host renew from now on
     trimmed   the revision up to which entries leave the log; 0 if none do
     mark      the mark that closes the store from now on, empty if it opens; None if it stays
+    full      whether the commit has a checkpoint of the state after this batch
     loaded    how many of the last lines are items of another store, not transactions
     erased    whether loaded items were deleted
     """
@@ -54,6 +55,7 @@ class BatchHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     beats: tuple[str, ...] = ()
     trimmed: int = 0
     mark: str | None = None
+    full: bool = False
     loaded: int = 0
     erased: bool = False
 

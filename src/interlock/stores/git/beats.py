@@ -1,15 +1,21 @@
 """Beats: a host shows that it lives by moving a ref, which adds nothing to the history.
 
-Each host has one ref at the remote, ``refs/interlock/live/{host}``, and moves it through 64 commits
-that all hosts have alike, in their order.  One beat renews all keys that its host renews: the first
-renewal of a key is a batch that names it (``beats``), the later ones are beats.
+Each host has one ref at the remote, ``refs/interlock/live/{branch}/{host}``, and moves it through
+64 commits that all hosts have alike, in their order.  One beat renews all keys that its host
+renews: the first renewal of a key is a batch that names it (``beats``), the later ones are beats.
 
+begun     The push of the first such batch also makes the ref.  So a host with keys that beat has
+          one, and where it was deleted no beat lands.
 renewed   The host moves its ref from where it left it.  If another host ended or deleted one of its
-          keys in between, the ref is elsewhere: the push is lost, and the host reads why.
+          keys in between, the ref is elsewhere: the push is lost, and the host reads why.  It takes
+          the new place of its ref from a look only after a fetch that began later: the fetch
+          brings what was ended with that move, and a look does not read all refs at one moment.
 ended     A host that saw no beat for the ttl ends the key with one atomic push, which also moves
           the ref of the dead host.  If that host beats first, the push is lost, and the key lives.
           So of a beat and an end exactly one happens.  An end moves the ref to a commit of its own,
           where no beat leads: git answers a push to where a ref is already without comparing.
+gone      A checkpoint deletes the refs of hosts without liveness keys that have written nothing
+          for an hour.  A host that returns finds its ref elsewhere, as above, and begins again.
 at home   The processes of one host share a clock: the host itself ends the key of a process that no
           longer renews, with its next batch or in place of its next beat.
 
@@ -29,7 +35,7 @@ from typing import TYPE_CHECKING
 
 from interlock.stores.derived import RenewalWork
 from interlock.stores.git.objects import encode_commit
-from interlock.stores.git.repository import LIVE_REFS, NONE, Repository
+from interlock.stores.git.repository import NONE, Repository
 from interlock.stores.sqlite.connection import NANO, ReadConnection
 
 if TYPE_CHECKING:
@@ -40,6 +46,9 @@ SPACING = 0.2
 """Seconds between two beats of a host, at least."""
 BLIND = 12.0
 """Seconds without a look after which nothing is known about the beats of others."""
+GONE = 3600 * NANO
+"""Time without a batch of a host after which a checkpoint deletes its ref, if nothing needs it."""
+GONE_AT_ONCE = 100
 _NOTED = 3 * NANO
 """A look is noted if the one noted before is older than this: not every look is worth a write."""
 _BY = "interlock <interlock@localhost> 0 +0000"
@@ -51,20 +60,27 @@ _LATER = "UPDATE item SET expires = max(expires, ?) WHERE key = ?"
 _DELAYED = "UPDATE life SET lag = ? WHERE host = ? AND beat = 1"
 _LOOKED = "SELECT name, value FROM replica WHERE name IN ('host', 'beats_looked')"
 _SEEN = "INSERT OR REPLACE INTO beat VALUES (?, ?)"
+_OTHERS = "SELECT host, oid FROM beat WHERE host != (SELECT value FROM replica WHERE name = 'host')"
+_GONE = """SELECT host FROM beat WHERE host != ?
+  AND host NOT IN (SELECT host FROM life) AND host NOT IN (SELECT host FROM peer WHERE seen > ?)
+  ORDER BY host LIMIT ?"""
 
 
 class BeatWork(RenewalWork):
     """A renewal: a beat of the host if it can be, else the work of a transaction."""
 
 
-def ref_of(host: str) -> str:
-    """The ref that a host moves."""
-    return LIVE_REFS + host
-
-
 def a_beat(repository: Repository, number: int) -> str:
     """The commit of a beat."""
     return _commit(repository, f"Beat {number}\n")
+
+
+def a_beginning(repository: Repository, commit: str) -> str:
+    """A commit that says with which commit of the branch a host begins to beat.
+
+    It is the place of no other push, so a beat that expects it never finds it twice.
+    """
+    return _commit(repository, f"Begin with {commit}\n")
 
 
 def an_end(repository: Repository, commit: str) -> str:
@@ -88,6 +104,23 @@ class Beats:
         row = self._engine.db.execute("SELECT oid FROM beat WHERE host = ?", (host,)).fetchone()
         return NONE if row is None else str(row[0])
 
+    def ref_of(self, host: str) -> str:
+        """The ref that a host moves."""
+        return self._repository.address.live + host
+
+    def keep(self, ref: str, oid: str) -> None:
+        """Note where a push of this host left a ref."""
+        host = ref.rpartition("/")[2]
+        if oid == NONE:
+            self._engine.db.execute("DELETE FROM beat WHERE host = ?", (host,))
+        else:
+            self._engine.db.execute(_SEEN, (host, oid))
+
+    def gone(self, now: int) -> list[str]:
+        """Hosts whose refs show nothing any more."""
+        bindings = (self._engine.host, now - GONE, GONE_AT_ONCE)
+        return [str(row[0]) for row in self._engine.db.execute(_GONE, bindings).fetchall()]
+
     def next_number(self) -> int:
         """The beat after the last one of this host.
 
@@ -108,7 +141,7 @@ class Beats:
 
     def allowed(self) -> bool:
         """Whether the remote takes beats, as far as is known."""
-        return not self._engine.recall("no_beats")
+        return self._engine.takes("no_beats")
 
     def blind(self, now: int) -> bool:
         """Whether this host has not looked for so long that others may have beaten unseen."""
@@ -122,15 +155,15 @@ class Beats:
         engine, execute, now = self._engine, self._engine.db.execute, self._engine.start
         before = engine.recall("beats_looked")
         blind = began - before > self._bound()
-        known, seen = _known(engine), _hosts(refs)
+        known, seen = _known(engine), _seen(refs)
+        seen.pop(engine.host, None)
         for host in known.keys() - seen.keys():
             execute("DELETE FROM beat WHERE host = ?", (host,))
         for host, oid in seen.items():
             if blind or known.get(host) != oid:
                 execute(_SEEN, (host, oid))
-                if host != engine.host:
-                    execute(_EXTEND, (now, host))
-                    execute(_DELAYED, (now - before, host))
+                execute(_EXTEND, (now, host))
+                execute(_DELAYED, (now - before, host))
         engine.remember("beats_looked", began)
 
     def renews(self, work: BeatWork) -> bool:
@@ -164,19 +197,18 @@ def news(reader: ReadConnection, refs: dict[str, str], began: int) -> bool:
 
     That a look took place is worth noting only if there are other hosts with beats.
     """
-    known, seen = _known(reader), _hosts(refs)
-    if known != seen:
-        return True
     facts = {str(name): value for name, value in reader.db.execute(_LOOKED)}
-    late = began - int(facts.get("beats_looked", 0)) > _NOTED
-    return late and any(host != facts["host"] for host in seen)
+    seen = _seen(refs)
+    seen.pop(facts["host"], None)
+    if _known(reader) != seen:
+        return True
+    return bool(seen) and began - int(facts.get("beats_looked", 0)) > _NOTED
 
 
 def _known(reader: ReadConnection) -> dict[str, str]:
-    rows = reader.db.execute("SELECT host, oid FROM beat").fetchall()
-    return {str(host): str(oid) for host, oid in rows}
+    return {str(host): str(oid) for host, oid in reader.db.execute(_OTHERS)}
 
 
-def _hosts(refs: dict[str, str]) -> dict[str, str]:
-    found = refs.items()
-    return {ref.removeprefix(LIVE_REFS): oid for ref, oid in found if ref.startswith(LIVE_REFS)}
+def _seen(refs: dict[str, str]) -> dict[str, str]:
+    beating = [ref for ref in refs if not ref.startswith("refs/heads/")]
+    return {ref.rpartition("/")[2]: refs[ref] for ref in beating}

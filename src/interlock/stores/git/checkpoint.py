@@ -5,10 +5,11 @@
     state/items/tasks/3f.jsonl   many items are spread over files, by a hash of their keys
     state/log/0000012.jsonl      the log, a thousand revisions a file
 
-The commit of every 256th batch writes it again, as it is after that batch, and then drops the
-batches before the checkpoint before: a host that is farther behind than the batches reach, or a new
-one, loads the checkpoint and goes on from there.  So no reader needs the history, and the history
-may be cut: a commit without a parent and with the same files is a good root.
+The commit of every 256th batch, or after some megabytes of batches, writes it again, as it is after
+that batch, and then drops the batches before the checkpoint before: a host that is farther behind
+than the batches reach, or a new one, loads the checkpoint and goes on from there.  So no reader
+needs the history, and the history may be cut: a commit without a parent and with the same files is
+a good root.  A checkpoint is such a root once the history is long, large or old (``outgrown``).
 """
 
 from __future__ import annotations
@@ -35,8 +36,11 @@ if TYPE_CHECKING:
 
 EVERY = 256
 """Batches between two checkpoints."""
-HISTORY = 20_000
-"""Batches of the history, about 24 MB, after which a checkpoint begins a new one."""
+GROWN = 4 << 20
+"""Bytes of batches after which a checkpoint is due, unless the one before was larger."""
+HISTORY, LARGE, OLD = 20_000, 32 << 20, 30 * 86_400.0
+"""Batches, bytes and seconds of a history after which a checkpoint begins a new one."""
+_LARGE_IN_CHECKPOINTS = 4
 STATE = "state"
 _FACTS = "checkpoint.json"
 _IN_LOG = 1000
@@ -49,15 +53,32 @@ _LIFE = "INSERT INTO life VALUES (?, ?, ?, ?, ?)"
 
 
 class CheckpointFacts(Struct, frozen=True, kw_only=True):
-    """What a checkpoint is a copy of; ``root`` is the batch where the history begins."""
+    """What a checkpoint is a copy of, and how far the history goes back from it.
+
+    root   the batch with which the history begins
+    began  the time of that, by the clock of the host that wrote it
+    size   bytes of the history since then: its batches, and what checkpoints added to the files
+    added  what this checkpoint added to the files
+    """
 
     batch: int
     digest: str
     revision: int
     trimmed: int
     root: int = 0
+    began: float = 0.0
+    size: int = 0
+    added: int = 0
     mark: str = ""
     loaded: int = 0
+
+    def outgrown(self, now: float) -> bool:
+        """Whether the history is long, large or old enough to begin a new one."""
+        return (
+            self.batch - self.root >= HISTORY
+            or self.size >= max(LARGE, _LARGE_IN_CHECKPOINTS * self.added)
+            or abs(now - self.began) >= OLD  # also if the clock was wrong by that
+        )
 
 
 class ItemLine(Struct, frozen=True, omit_defaults=True):
@@ -84,19 +105,41 @@ class EntryLine(Struct, frozen=True, omit_defaults=True):
     touched: str = ""
 
 
-def write(repository: Repository, db: apsw.Connection, root: Tree, facts: CheckpointFacts) -> Tree:
-    """The root with a checkpoint of what the transaction sees, and without the oldest batches."""
-    before, earlier = repository.subtree(root, STATE), facts_of(repository, root)
+def write_state(
+    repository: Repository,
+    db: apsw.Connection,
+    root: Tree,
+    earlier: CheckpointFacts | None,
+    trimmed: int,
+) -> tuple[Tree, int]:
+    """The folder of a checkpoint of what the transaction sees, and the bytes that are new in it.
+
+    Its facts are still to come.
+    """
+    before = repository.subtree(root, STATE)
+    old = set(_files(repository, before))
     if earlier is not None and earlier.mark:
         before = {}  # entries that were loaded then may have been erased since
     state: Tree = {}
-    _put(state, FILE, _FACTS, repository.write("blob", msgspec.json.encode(facts) + b"\n"))
     _put(state, FOLDER, "items", repository.write_tree(_items(repository, db)))
-    log = _log(repository, db, repository.subtree(before, "log"), facts.trimmed)
+    log = _log(repository, db, repository.subtree(before, "log"), trimmed)
     _put(state, FOLDER, "log", repository.write_tree(log))
+    new = set(_files(repository, state)) - old
+    return state, sum(map(repository.loose_size, new))
+
+
+def replace_state(
+    repository: Repository,
+    root: Tree,
+    state: Tree,
+    facts: CheckpointFacts,
+    earlier: CheckpointFacts | None,
+) -> Tree:
+    """The root with this checkpoint, and without the batches before the earlier one."""
+    _put(state, FILE, _FACTS, repository.write("blob", msgspec.json.encode(facts) + b"\n"))
     found = dict(root)
     _put(found, FOLDER, STATE, repository.write_tree(state))
-    oldest = max(0, facts.batch - EVERY) // IN_FOLDER
+    oldest = 0 if earlier is None else earlier.batch // IN_FOLDER
     kept = {
         name: entry
         for name, entry in repository.subtree(root, BATCHES).items()

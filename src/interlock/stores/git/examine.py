@@ -61,10 +61,15 @@ def _durability(store: GitStore) -> Finding:
 
 
 def _history(store: GitStore) -> Finding:
-    size = store.info()["cache_bytes"]
+    known = store.info()
+    size = known["cache_bytes"]
     fact = f"the copy of the branch here has {int(str(size)) / 1e6:.1f} MB"
     if isinstance(size, int) and size > LARGE:
         folder = os.path.dirname(store.path)
         remedy = f"stop the agents of this host, then rm -r {folder}: it is made again, smaller"
+        return finding("history", fact, remedy)
+    if str(known["history"]).startswith("whole"):
+        fact += "; the remote forbids to shorten it, so it grows"
+        remedy = "in the remote: git config receive.denyNonFastForwards false; or protect it less"
         return finding("history", fact, remedy)
     return finding("history", fact)

@@ -27,6 +27,10 @@ class PushUnknown(StoreAway):
     """A push may still take effect, and the remote does not answer."""
 
 
+class MoveRefused(StoreRefused):
+    """The remote does not take what a push would do to a ref; it may take another push."""
+
+
 class PushResult(Struct, frozen=True):
     """Whether a push landed, and where the branch is if it was fetched since."""
 
@@ -150,7 +154,8 @@ class Publisher:
         where = self._repository.shown
         if "No space left" in answer.said or "quota" in answer.said:
             return StoreFull(f"{where} has no room ({answer.said}); free some space there")
-        return StoreRefused(
+        kind = MoveRefused if answer.of_ref else StoreRefused
+        return kind(
             f"{where} refuses the push ({answer.said}); let this user push to the branch,"
             " or name another branch: ?branch="
         )

@@ -74,12 +74,16 @@ _LEAST = 1e-6
 
 
 class Position(Struct, frozen=True, kw_only=True):
-    """How far the replica follows the branch: its commit, the last batch and that one's digest."""
+    """How far the replica follows the branch: its commit, the last batch and that one's digest.
+
+    ``grown`` is the bytes of the batches since the last checkpoint.
+    """
 
     head: str = ""
     batch: int = 0
     digest: str = ""
     looked: int = 0
+    grown: int = 0
 
 
 class MadeCommit(Struct, frozen=True):
@@ -87,6 +91,7 @@ class MadeCommit(Struct, frozen=True):
 
     commit: str
     position: Position
+    full: bool = False
 
 
 def establish(db: apsw.Connection, boot: str, host: str) -> None:
@@ -183,10 +188,13 @@ class ReplicaConnection(WriteConnection):
         self._repository = repository
         self.begins_history = False
         """Whether the commit of this transaction has no parent, since the history became long."""
+        self.refused: list[str] = []
+        """What the remote refused beside the batch; the next attempts of the group go without."""
         self._start = 0
         self._txns: list[Txn] = []
         self._dead: list[str] = []
-        self._beating: list[str] = []
+        self.beating: list[str] = []
+        """The keys that the beats of this host renew from this transaction on."""
         self._mark: str | None = None
         self._loaded: list[Item] = []
         self._erased = False
@@ -215,7 +223,7 @@ class ReplicaConnection(WriteConnection):
         """Open the transaction, and leave expired keys to the batches."""
         super().begin(wait)
         self._start = monotonic()
-        self._txns, self._dead, self._beating, self._swept, self._trimmed = [], [], [], False, 0
+        self._txns, self._dead, self.beating, self._swept, self._trimmed = [], [], [], False, 0
         self._mark, self._loaded, self._erased = None, [], False
         self.ended = set()
         self.begins_history = False
@@ -273,7 +281,7 @@ class ReplicaConnection(WriteConnection):
         """Have the beats of this host renew these keys from this transaction on."""
         for key in sorted(keys):
             self._execute(_BEATS, (key, self.host))
-            self._beating.append(key)
+            self.beating.append(key)
 
     def own_dead(self) -> bool:
         """Whether a key of this host expired that only this host can end for all."""
@@ -295,7 +303,8 @@ class ReplicaConnection(WriteConnection):
             return None
         import uuid
 
-        number = self.position.batch + 1
+        number, grown = self.position.batch + 1, self.position.grown
+        full = self.near_checkpoint() or self._outgrown(grown)
         head = BatchHead(
             batch=number,
             before=self.position.digest,
@@ -303,9 +312,10 @@ class ReplicaConnection(WriteConnection):
             host=self.host,
             revision=self._last - len(self._txns),
             dead=tuple(self._dead),
-            beats=tuple(self._beating),
+            beats=tuple(self.beating),
             trimmed=self._trimmed,
             mark=self._mark,
+            full=full,
             loaded=len(self._loaded),
             erased=self._erased,
         )
@@ -313,15 +323,16 @@ class ReplicaConnection(WriteConnection):
         digest = batches.digest(file)
         root = self._with_batch(self._repository.root(self.position.head), number, file)
         parent, message = self.position.head, batches.message(self._txns, head)
-        if number % checkpoint.EVERY == 0:
-            root = self._with_checkpoint(root, number, digest)
+        if full:
+            root = self._with_checkpoint(root, number, digest, grown + len(file))
             if self.begins_history:
                 message += f"Continues: {parent}\n"
                 parent = ""
         tree = self._repository.write_tree(root)
         commit = self._repository.write_commit(tree, parent, message)
-        after = Position(head=commit, batch=number, digest=digest)
-        return MadeCommit(commit, replace(after, looked=self._start))
+        grown = 0 if full else grown + len(file)
+        after = Position(head=commit, batch=number, digest=digest, grown=grown, looked=self._start)
+        return MadeCommit(commit, after, full)
 
     def advance(self, position: Position) -> None:
         """Note where the replica stands after this transaction."""
@@ -333,12 +344,9 @@ class ReplicaConnection(WriteConnection):
         """Keep a fact of the host with this transaction."""
         self._execute(_SET, (name, value))
 
-    def keep_beat(self, ref: str, oid: str) -> None:
-        """Note where a push of this host left a beat ref."""
-        host = ref.rpartition("/")[2]
-        self._execute("INSERT OR REPLACE INTO beat VALUES (?, ?)", (host, oid))
-        if host == self.host:
-            self.remember("beaten", self._start)
+    def takes(self, refusal: str) -> bool:
+        """Whether the remote may take what it refused to another host, or at another time."""
+        return refusal not in self.refused and not self.recall(refusal)
 
     def recall(self, name: str) -> int:
         """A number of the host; 0 if there is none."""
@@ -374,22 +382,45 @@ class ReplicaConnection(WriteConnection):
         _add(found := dict(root), FOLDER, BATCHES, repository.write_tree(all_))
         return found
 
-    def _with_checkpoint(self, root: Tree, number: int, digest: str) -> Tree:
+    def near_checkpoint(self) -> bool:
+        """Whether the next batch has a checkpoint by its number."""
+        return (self.position.batch + 1) % checkpoint.EVERY == 0
+
+    def _outgrown(self, grown: int) -> bool:
+        """Whether the batches since the last checkpoint are larger than a checkpoint is."""
+        if grown < checkpoint.GROWN:
+            return False
+        facts = checkpoint.facts_of(self._repository, self._repository.root(self.position.head))
+        return facts is None or grown >= facts.added
+
+    def _with_checkpoint(self, root: Tree, number: int, digest: str, grown: int) -> Tree:
+        """The root with a checkpoint after this batch; it may be the root of a new history."""
+        repository, now = self._repository, time.time()
         trimmed = int(self.one("SELECT value FROM meta WHERE name = 'trimmed'")[0])
-        before = checkpoint.facts_of(self._repository, root)
-        first = 0 if before is None else before.root
-        long = number - first >= checkpoint.HISTORY
-        self.begins_history = long and not self.recall("whole_history")
+        before = checkpoint.facts_of(repository, root)
+        state, added = checkpoint.write_state(repository, self.db, root, before, trimmed)
         facts = checkpoint.CheckpointFacts(
             batch=number,
             digest=digest,
             revision=self._last,
             trimmed=trimmed,
-            root=number if self.begins_history else first,
+            root=0 if before is None else before.root,
+            began=now if before is None else before.began,
+            size=(0 if before is None else before.size) + grown + added,
+            added=added,
             mark=self._standing_mark(),
             loaded=int((self.one(_LOADED)[0]) or 0),
         )
-        return checkpoint.write(self._repository, self.db, root, facts)
+        if facts.outgrown(now) and self._may_begin(number):
+            self.begins_history = True
+            facts = replace(facts, root=number, began=now, size=added)
+        return checkpoint.replace_state(repository, root, state, facts, before)
+
+    def _may_begin(self, number: int) -> bool:
+        """Whether the remote may let a new history begin: if it refused, not soon again."""
+        refused = self.recall("whole_history")
+        again = not refused or number - refused >= checkpoint.HISTORY
+        return again and "whole_history" not in self.refused
 
     # ---- the batches of others
 
@@ -426,7 +457,10 @@ class ReplicaConnection(WriteConnection):
             file = self._batch_file(root, number)
             if file is None:
                 raise self._rewritten(last)
-            self._replay(self._decoded(number, file), lag)
+            found = self._decoded(number, file)
+            self._replay(found, lag)
+            grown = 0 if found.head.full else self.position.grown + len(file)
+            self.position = replace(self.position, grown=grown)
 
     def _load(self, root: Tree) -> None:
         """The next batch left the branch: start again from the checkpoint."""
@@ -435,7 +469,7 @@ class ReplicaConnection(WriteConnection):
             raise self._rewritten(facts.batch)
         self._cache.clear()
         self._last, self.mark = self.standing()
-        self.position = replace(self.position, batch=facts.batch, digest=facts.digest)
+        self.position = replace(self.position, batch=facts.batch, digest=facts.digest, grown=0)
 
     def _replay(self, found: DecodedBatch, lag: int) -> None:
         head = found.head

@@ -41,7 +41,6 @@ from interlock.threads import background
 
 HEAD = "refs/interlock/head"
 """Where the cache keeps the branch, so that its objects stay and a fetch brings only news."""
-LIVE_REFS = "refs/interlock/live/"
 NONE = "0" * 40
 LEFT_LOCK = 5.0
 """Seconds after which a lock file in the cache is one that was left."""
@@ -122,7 +121,7 @@ class GitRun(Struct, frozen=True):
 
 
 class RefMove(Struct, frozen=True):
-    """A ref of the remote that a push moves; ``old`` is where it must be, NONE if absent."""
+    """A ref of the remote that a push moves; ``old`` is where it must be, and NONE is absent."""
 
     ref: str
     old: str
@@ -203,7 +202,7 @@ class Repository:
     def look(self, limit: float) -> dict[str, str]:
         """Where the branch and the beat refs of the remote are now."""
         found = self.run(
-            "ls-remote", self.address.remote, self.address.ref, f"{LIVE_REFS}*", limit=limit
+            "ls-remote", self.address.remote, self.address.ref, f"{self.address.live}*", limit=limit
         )
         if found.code:
             raise self.trouble(found.err)
@@ -240,9 +239,9 @@ class Repository:
 
     def push(self, *moves: RefMove, limit: float, atomic: bool = False) -> PushAnswer:
         """Move refs of the remote, all of them or none."""
-        leases = [f"--force-with-lease={move.ref}:{_lease(move.old)}" for move in moves]
+        leases = [f"--force-with-lease={move.ref}:{_named(move.old)}" for move in moves]
         flags = ["--atomic"] if atomic or len(moves) > 1 else []
-        specs = [f"{move.new}:{move.ref}" for move in moves]
+        specs = [f"{_named(move.new)}:{move.ref}" for move in moves]
         remote = self.address.remote
         found = self.run("push", "--porcelain", *flags, *leases, remote, *specs, limit=limit)
         answer = read_answer(found)
@@ -266,8 +265,9 @@ class Repository:
         return self.syncs_refs
 
     def delete_branch(self, limit: float) -> None:
-        """Delete the branch of the remote."""
-        self.run("push", "--quiet", self.address.remote, f":{self.address.ref}", limit=limit)
+        """Delete the branch of the remote, and the refs of its hosts."""
+        refs = [f":{ref}" for ref in self.look(limit)]
+        self.run("push", "--quiet", self.address.remote, *refs, limit=limit)
 
     def trouble(self, said: str) -> StoreTrouble:
         """Why the remote could not be read, from what git says."""
@@ -385,6 +385,13 @@ class Repository:
     def write(self, kind: str, data: bytes) -> str:
         """Write an object; returns its id."""
         return objects.write(self._objects, kind, data)
+
+    def loose_size(self, oid: str) -> int:
+        """Bytes of an object that was written lately; 0 if it is packed."""
+        try:
+            return os.stat(f"{self._objects}/{oid[:2]}/{oid[2:]}").st_size
+        except FileNotFoundError:
+            return 0
 
     def write_tree(self, tree: Tree) -> str:
         """Write a tree; returns its id."""
@@ -515,8 +522,8 @@ def _sync_folder(folder: str) -> None:
             os.close(fd)
 
 
-def _lease(old: str) -> str:
-    return "" if old == NONE else old
+def _named(oid: str) -> str:
+    return "" if oid == NONE else oid
 
 
 def _ask(reader: subprocess.Popen[bytes], name: str) -> tuple[str, str, bytes] | None:

@@ -23,6 +23,7 @@ from interlock.errors import (
     StoreMissing,
     StoreReadOnly,
     StoreRefused,
+    StoreTrouble,
 )
 from interlock.store import Capabilities, Finding, Put, Ref, Snapshot, StoreMark
 from interlock.stores.git import checkpoint, replica
@@ -278,8 +279,9 @@ class GitStore(SQLiteStore):
             "host": self._git.host,
             "history": "whole: the remote forbids to shorten it"
             if facts.get("whole_history")
-            else f"shortened after {checkpoint.HISTORY} batches",
-            "beats": "in the history" if facts.get("no_beats") else "as refs",
+            else f"begins anew after {checkpoint.HISTORY:,} batches, {checkpoint.LARGE >> 20} MB"
+            f" or {checkpoint.OLD / 86_400:.0f} days",
+            "beats": _beats(facts),
             "push_ms": round(push / 1e6, 1) if isinstance(push, int) else None,
             "durability": self.capabilities.durability,
             "min_ttl": self.capabilities.min_ttl,
@@ -326,6 +328,12 @@ class GitStore(SQLiteStore):
         return self._ask(head)
 
 
+def _beats(facts: dict[str, object]) -> str:
+    if facts.get("no_beats"):
+        return "in the history: the remote takes no refs of hosts"
+    return "as refs; the remote lets none be deleted" if facts.get("whole_refs") else "as refs"
+
+
 def folder_size(folder: str) -> int:
     """Bytes of all files under a folder."""
     total = 0
@@ -367,7 +375,8 @@ def temporary_branch(url: str, purpose: str) -> Iterator[str]:
         yield temporary
     finally:
         folder = _cache_folder(address, "")
-        Repository(f"{folder}/repository.git", address).delete_branch(_REPLY * 3)
+        with suppress(StoreTrouble):
+            Repository(f"{folder}/repository.git", address).delete_branch(_REPLY * 3)
         shutil.rmtree(folder, ignore_errors=True)
 
 

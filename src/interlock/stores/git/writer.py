@@ -35,13 +35,27 @@ from interlock.errors import (
     OutcomeUnknown,
     StoreBusy,
     StoreMissing,
-    StoreRefused,
     StoreTrouble,
 )
 from interlock.store import Txn, View
-from interlock.stores.git.beats import SPACING, Beats, BeatWork, a_beat, an_end, news, ref_of
-from interlock.stores.git.publisher import Publisher, PushUnknown
-from interlock.stores.git.repository import HEAD, CopyBroken, PushAnswer, RefMove, Repository
+from interlock.stores.git.beats import (
+    SPACING,
+    Beats,
+    BeatWork,
+    a_beat,
+    a_beginning,
+    an_end,
+    news,
+)
+from interlock.stores.git.publisher import MoveRefused, Publisher, PushUnknown
+from interlock.stores.git.repository import (
+    HEAD,
+    NONE,
+    CopyBroken,
+    PushAnswer,
+    RefMove,
+    Repository,
+)
 from interlock.stores.sqlite.connection import NANO, WriteJob
 from interlock.stores.sqlite.files import FULL, full
 from interlock.stores.sqlite.writer import WriteQueue, Writer, fail_jobs
@@ -60,6 +74,11 @@ _FIRST_PUSH = 20_000_000
 _PACKED, _PACKED_WHOLE = 400, 8_000
 """Batches after which the copy in the cache is packed, and freed of what no commit needs."""
 
+_REFUSALS = {
+    "no_beats": "takes no refs of hosts; renewals go into its history",
+    "whole_refs": "lets no refs be deleted; those of hosts that are gone stay there",
+    "whole_history": "lets no history begin anew; it grows",
+}
 _log = logging.getLogger("interlock")
 
 
@@ -194,6 +213,7 @@ class GitWriter(Writer):
         """Run the jobs again and again until the remote confirms what they decided."""
         engine = self._replica
         fresh = False
+        engine.refused = []
         while True:
             self._run_all(jobs, ends)
             made = engine.make_commit()
@@ -210,7 +230,7 @@ class GitWriter(Writer):
         """Begin the transaction, and run the works in it."""
         engine, beats = self._replica, self.beats
         engine.begin(max(0.0, ends - time.monotonic()))
-        if engine.ended and beats.blind(engine.start):
+        if (engine.ended or engine.near_checkpoint()) and beats.blind(engine.start):
             engine.rollback()
             self.look(ends, anyway=True)
             engine.begin(max(0.0, ends - time.monotonic()))
@@ -222,34 +242,64 @@ class GitWriter(Writer):
     def _push(self, made: MadeCommit, jobs: Sequence[WriteJob], ends: float) -> bool:
         """Push the commit of the open transaction; False if the works have to run again."""
         engine, began = self._replica, _now()
-        moves = [RefMove(self._repository.address.ref, engine.position.head, made.commit)]
-        for host in sorted(engine.ended):
-            end = an_end(self._repository, made.commit)
-            moves.append(RefMove(ref_of(host), self.beats.at(host), end))
+        branch = RefMove(self._repository.address.ref, engine.position.head, made.commit)
+        beats, extras = self._beat_moves(made)
+        moves = [branch, *beats]
         try:
             found = self.publisher.publish(moves, lambda head: engine.holds(head, made), ends)
-        except StoreRefused:
+        except MoveRefused:
             engine.rollback()
-            if not engine.begins_history:
+            if not extras:
                 raise
-            engine.remember("whole_history", 1)  # it takes no commit without a parent
+            engine.refused.append(extras[0])  # perhaps it takes the batch alone
             return False
         except PushUnknown as error:
             self._note_unknown(str(error), jobs)
             raise
         if found.landed:
-            self._land(made.position, _now() - began, jobs, moves[1:])
+            self._land(made.position, _now() - began, jobs, beats)
             return True
         engine.rollback()
-        if moves[1:]:
-            self.look(ends)
-        if found.head:
+        if beats:
+            self._find_own_ref(ends)
+        elif found.head:
             engine.catch_up(found.head)
             self._pack(engine.position.batch)
         else:
             self.follow(ends)
         self._step_back(ends)
         return False
+
+    def _beat_moves(self, made: MadeCommit) -> tuple[list[RefMove], list[str]]:
+        """The beat refs that the push of a commit moves, and what of it the remote may refuse.
+
+        Those of the hosts whose keys it ends; the own one, if keys of this host begin to beat; with
+        a checkpoint, those of hosts that are gone.
+        """
+        engine, beats, repository = self._replica, self.beats, self._repository
+        extras = ["whole_history"] if engine.begins_history else []
+        places = {host: an_end(repository, made.commit) for host in sorted(engine.ended)}
+        if engine.beating and beats.at(engine.host) == NONE:
+            places[engine.host] = a_beginning(repository, made.commit)
+            extras.append("no_beats")
+        elif made.full and not extras and engine.takes("whole_refs"):
+            gone = [host for host in beats.gone(engine.start) if host not in places]
+            places |= dict.fromkeys(gone, NONE)
+            extras += ["whole_refs"] if gone else []
+        moves = [RefMove(beats.ref_of(host), beats.at(host), to) for host, to in places.items()]
+        return moves, extras
+
+    def _find_own_ref(self, ends: float) -> None:
+        """Follow the branch after a lost push, and learn where the ref of this host is.
+
+        The fetch begins after the look: what was ended when the ref moved is known here then.
+        """
+        began = _now()
+        refs = self.publisher.look(ends)
+        self.note_beats(refs, began, anyway=True)
+        self.follow(ends)
+        own = self.beats.ref_of(self.host)
+        self.beats.keep(own, refs.get(own, NONE))
 
     def _note_unknown(self, said: str, jobs: Sequence[WriteJob]) -> None:
         """Give each job with a transaction an unknown outcome; the others just fail."""
@@ -265,6 +315,8 @@ class GitWriter(Writer):
             works = [cast("BeatWork", job.work) for job in jobs]
             if engine.mark or engine.own_dead() or not all(beats.renews(work) for work in works):
                 break
+            if beats.at(engine.host) == NONE:
+                break
             if not any(work.alive for work in works):  # which a look has to confirm
                 break
             answer = self._push_beat(works)
@@ -277,8 +329,7 @@ class GitWriter(Writer):
                 break
             if time.monotonic() > ends:
                 raise self.publisher.given_up(answer)
-            if self.look(ends) != engine.read_position().head:
-                self.follow(ends)
+            self._find_own_ref(ends)
         engine.rollback()
         return False
 
@@ -289,10 +340,10 @@ class GitWriter(Writer):
         if not began:
             began, number = engine.start, beats.next_number()
             new = a_beat(self._repository, number)
-            answer = self.publisher.push_once(
-                RefMove(ref_of(engine.host), beats.at(engine.host), new)
-            )
-            engine.keep_beat(ref_of(engine.host), new)
+            own = beats.ref_of(engine.host)
+            answer = self.publisher.push_once(RefMove(own, beats.at(engine.host), new))
+            beats.keep(own, new)
+            engine.remember("beaten", began)
             engine.remember("beats", number)
             engine.remember("turn", max(engine.recall("turn"), _now() + pace if pace else 0))
         for work in works:
@@ -303,12 +354,12 @@ class GitWriter(Writer):
         """Renew in batches from now on, if the remote takes no such refs; else raise."""
         if not answer.of_ref:
             raise self.publisher.refusal(answer)
-        _log.warning(
-            "%s takes no beats (%s); renewals go into its history",
-            self._repository.shown,
-            answer.said,
-        )
-        self._replica.remember("no_beats", 1)
+        self._keep_refusal("no_beats")
+
+    def _keep_refusal(self, what: str) -> None:
+        """Do without what the remote refused."""
+        _log.warning("%s %s", self._repository.shown, _REFUSALS[what])
+        self._replica.remember(what, self._replica.position.batch + 1)
 
     def _behind(self, ends: float) -> bool:
         """Whether the branch has moved since the replica followed it."""
@@ -346,9 +397,13 @@ class GitWriter(Writer):
         others, wins = len(self._competing(now)), engine.recall("wins") + 1
         push = engine.recall("push") or _FIRST_PUSH
         push = (push * 7 + min(took, 4 * push)) // 8
+        if engine.begins_history:
+            engine.remember("whole_history", 0)
+        if engine.refused:  # the push landed without this, and not with it
+            self._keep_refusal(engine.refused[-1])
         engine.advance(position)
         for move in beats:
-            engine.keep_beat(move.ref, move.new)
+            self.beats.keep(move.ref, move.new)
         engine.remember("push", push)
         engine.remember("last", engine.host)
         engine.remember("wins", wins)
