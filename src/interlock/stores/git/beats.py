@@ -9,7 +9,7 @@ begun     The push of the first such batch also makes the ref.  So a host with k
 renewed   The host moves its ref from where it left it.  If another host ended or deleted one of its
           keys in between, the ref is elsewhere: the push is lost, and the host reads why.  It takes
           the new place of its ref from a look only after a fetch that began later: the fetch
-          brings what was ended with that move, and a look does not read all refs at one moment.
+          brings the end that moved it, and a look does not read all refs at one moment.
 ended     A host that saw no beat for the ttl ends the key with one atomic push, which also moves
           the ref of the dead host.  If that host beats first, the push is lost, and the key lives.
           So of a beat and an end exactly one happens.  An end moves the ref to a commit of its own,

@@ -279,7 +279,7 @@ class GitStore(SQLiteStore):
             "host": self._git.host,
             "history": "whole: the remote forbids to shorten it"
             if facts.get("whole_history")
-            else f"begins anew after {checkpoint.HISTORY:,} batches, {checkpoint.LARGE >> 20} MB"
+            else f"begins again after {checkpoint.HISTORY:,} batches, {checkpoint.LARGE >> 20} MB"
             f" or {checkpoint.OLD / 86_400:.0f} days",
             "beats": _beats(facts),
             "push_ms": round(push / 1e6, 1) if isinstance(push, int) else None,

@@ -77,7 +77,7 @@ _PACKED, _PACKED_WHOLE = 400, 8_000
 _REFUSALS = {
     "no_beats": "takes no refs of hosts; renewals go into its history",
     "whole_refs": "lets no refs be deleted; those of hosts that are gone stay there",
-    "whole_history": "lets no history begin anew; it grows",
+    "whole_history": "lets no new history begin; it grows",
 }
 _log = logging.getLogger("interlock")
 
@@ -292,7 +292,7 @@ class GitWriter(Writer):
     def _find_own_ref(self, ends: float) -> None:
         """Follow the branch after a lost push, and learn where the ref of this host is.
 
-        The fetch begins after the look: what was ended when the ref moved is known here then.
+        The fetch begins after the look, so it brings the end that moved the ref.
         """
         began = _now()
         refs = self.publisher.look(ends)
