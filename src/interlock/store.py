@@ -27,11 +27,12 @@ Engine
             gone.  A scope is a whole key, a folder (it ends in ``/``), everything (empty), or
             several of those: then a change that two of them cover comes once, and the changes of
             one commit in several scopes may come in several takes.  Never a silent gap, never a
-            double.  A watch is a wake-up: its reader reads the state again.
+            double.  A watch is a wake-up: its reader reads the state again.  So of a whole key the
+            last change may stand for those before it.
             An engine that is not ``ordered`` keeps order within each scope only: changes that
             arrive together are sorted by revision, but a lower one may follow.  There, a second
             watch starts from the revision of the state that was read, not of the last change.
-            Opening a watch asks nothing of a server, but may do local I/O (SQLite makes a socket
+            Opening a watch waits for no server, but may do local I/O (SQLite makes a socket
             and reads the log since the revision).  It sees every change after its revision,
             however late ``take`` is called.
   close

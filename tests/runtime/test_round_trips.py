@@ -23,6 +23,7 @@ from interlock.nouns.grants.pool import WAITERS
 from interlock.nouns.grants.request import GrantTerms
 from interlock.nouns.grants.semaphore import SlotsTarget
 from interlock.nouns.grants.several import target_of
+from interlock.nouns.messages.query import Late, TakenBack
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import PATIENCE
 from interlock.steps import Commit, NextChanges, Op, OpenWatch, Read, Renew, Step
@@ -351,3 +352,33 @@ def test_a_decision_that_changes_nothing_never_rests_on_a_guess(stage: Testbed) 
         )
     )
     assert isinstance(outcome, LockNotOwner)
+
+
+def test_a_question_is_two_looks_a_commit_and_a_watch_and_its_reply_one_commit(
+    stage: Testbed,
+) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    receiver = bob.messages.receiver()
+    assert bob.run(receiver.take(0)) == []
+    takes = bob.start(receiver.take(None))
+    asks = ada.start(ada.messages.query("bob", "how far?"))
+    assert kinds(asks)[:5] == [Read, Read, Read, Commit, OpenWatch], "the first counts the inbox"
+    (question,) = takes.run().result()
+    assert kinds(takes) == [NextChanges, Read], "with its body and the time that is left"
+    assert steps(bob, bob.messages.reply(question.id, "nearly")) == [Commit]
+    assert asks.run().done
+    assert kinds(asks)[-2:] == [NextChanges, Read]
+    assert audit(stage.store) == []
+
+
+def test_a_reply_to_a_question_that_has_ended_is_one_refused_commit(stage: Testbed) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    receiver = bob.messages.receiver()
+    bob.run(receiver.take(0))
+    asks = ada.start(ada.messages.query("bob", "how far?"))
+    (question,) = bob.run(receiver.take(0))
+    ada.run(ada.messages.cancel(question.id))
+    assert isinstance(asks.run().result(), TakenBack)
+    reply = bob.start(bob.messages.reply(question.id, "nearly"))
+    assert isinstance(reply.result(), Late)
+    assert kinds(reply) == [Commit]

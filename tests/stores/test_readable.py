@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from tests.stores.tampering import EtcdHand, RedisHand
 
 import interlock
 from interlock.core import keys
-from interlock.store import Check, Committed, Put, Txn
+from interlock.store import Check, Committed, Conflict, Put, Txn
 from interlock.stores import open_store
 from interlock.stores.etcd import EtcdStore
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.encoding import wrapped
+from interlock.stores.etcd.encoding import is_plain, plain_bounds, wrapped
+from interlock.stores.etcd.transport import TXN
 from interlock.stores.network import stamped, unstamped
 from interlock.stores.redis import RedisStore
 from interlock.testing.servers.redis import RedisServer
@@ -117,6 +120,14 @@ VALUES = (
 )
 
 
+payloads = st.sampled_from(VALUES) | st.builds(
+    lambda value: json.dumps(value, separators=(",", ":")).encode(),
+    st.dictionaries(
+        st.sampled_from(["a", "b", "stamp"]), st.integers(0, 1) | st.sampled_from(["", "txn_a 0f"])
+    ),
+)
+
+
 @pytest.mark.parametrize("value", VALUES[:5])
 def test_a_stamp_comes_off_as_it_was_put_on(value: bytes) -> None:
     kept = stamped(value, b"12 7 txn_a 0f")
@@ -141,6 +152,62 @@ def test_whatever_stands_under_a_task_is_checked_and_read_as_it_was_written(
         item = store.read(key)[key]
         assert item is not None
         assert (item.value, item.revision, item.created) == (b"{}", last, made)
+
+
+@given(value=payloads, other=payloads)
+def test_an_item_is_within_the_bounds_of_its_own_payload_alone(value: bytes, other: bytes) -> None:
+    assume(is_plain(value))
+    first, end = plain_bounds(value)
+    for quiet, created in ((False, 0), (True, 0), (False, 7)):
+        kept = wrapped(other, "txn_a", "0f", quiet=quiet, plain=True, created=created)
+        assert (first < kept < end) == (value == other)
+
+
+def test_a_payload_is_compared_by_etcd_without_a_read(etcd_url: str) -> None:
+    status, mailbox = keys.status("t1"), keys.mailbox("ada")
+    with closing(open_store(etcd_url)) as store:
+        assert isinstance(store, EtcdStore)
+        made = commit(store.commit, "txn_a", Put(status, b'{"state":"ready"}'))
+        commit(store.commit, "txn_b", Put(mailbox, b"true"))
+        known = Check(mailbox, "has", value=b"true")
+        commit(store.commit, "txn_c", Put("x", b""), known)  # reads it once
+        with requests_of(store) as sent:
+            ready = Check(status, "has", value=b'{"state":"ready"}')
+            commit(store.commit, "txn_d", Put("x", b""), ready, known)
+            assert sent == [TXN]
+            for value in (b'{"state":"read"}', b"{}", b'{"state":"ready","by":"ada"}'):
+                wrong = Txn(id="txn_e", checks=(Check(status, "has", value=value),))
+                answer = store.commit(wrong)
+                assert isinstance(answer, Conflict)
+                item = answer.items[status]
+                assert item is not None
+                assert item.revision == made
+
+
+def test_a_payload_that_another_client_wrote_again_is_no_conflict(etcd_url: str) -> None:
+    key = keys.mailbox("ada")
+    has = Check(key, "has", value=b"true")
+    with closing(open_store(etcd_url)) as store, closing(open_store(etcd_url)) as other:
+        commit(store.commit, "txn_a", Put(key, b"true"))
+        commit(store.commit, "txn_b", Put("x", b""), has)
+        commit(other.commit, "txn_c", Put(key, b"true"))
+        commit(store.commit, "txn_d", Put("x", b""), has)
+        commit(other.commit, "txn_e", Put(key, b"false"))
+        assert isinstance(store.commit(Txn(id="txn_f", checks=(has,))), Conflict)
+
+
+@contextmanager
+def requests_of(store: EtcdStore) -> Iterator[list[str]]:
+    """The methods that a store calls."""
+    sent: list[str] = []
+    call = store.transport.call
+
+    def noted(request: Any) -> Any:
+        sent.append(request[0])
+        return call(request)
+
+    store.transport.call = noted  # type: ignore[method-assign]
+    yield sent
 
 
 def commit(committing: Callable[[Txn], object], id_: str, put: Put, *checks: Check) -> int:

@@ -293,14 +293,15 @@ def pauses() -> Iterator[float]:
 def stamped(value: bytes, stamp: bytes) -> bytes:
     """A JSON object with its stamp as the last member, so that people can read it as it stands."""
     comma = b"" if value == b"{}" else b","
-    return b'%b%b%b%b"}' % (value[:-1], comma, _STAMP, stamp)
+    return b'%b%b%b%b"}' % (value[:-1], comma, STAMP, stamp)
 
 
 def unstamped(kept: bytes) -> tuple[bytes, bytes]:
     """The object as it was given, and its stamp; ValueError if it has none."""
-    at = kept.rindex(_STAMP)
+    at = kept.rindex(STAMP)
     head = kept[:at].removesuffix(b",") if at > 1 else kept[:at]
-    return head + b"}", kept[at + len(_STAMP) : -2]
+    return head + b"}", kept[at + len(STAMP) : -2]
 
 
-_STAMP = b'"stamp":"'
+STAMP = b'"stamp":"'
+"""How the last member begins."""

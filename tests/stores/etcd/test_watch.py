@@ -61,6 +61,36 @@ def test_compaction_under_a_watch_that_is_up_to_date_is_no_resync(
         server.call("/v3/kv/compaction", {"revision": revision, "physical": True})
 
 
+def test_a_key_that_changed_before_its_watch_was_served_is_seen_without_its_history(
+    store: EtcdStore, server: EtcdServer
+) -> None:
+    """Etcd serves a watch from the past late; the waiter would have to wait for that."""
+    write(store, Put("kept", b""), Put("gone", b""), Put("same", b""))
+    start = store.read().revision
+    names = ("kept", "gone", "same", "never")
+    watches = {name: store.watch(name, start) for name in names}
+    write(store, Put("kept", b""))
+    changed = write(store, Put("kept", b""), deletes=("gone",))
+    server.call("/v3/kv/compaction", {"revision": start, "physical": True})
+    assert watches["kept"].take(PATIENCE) == [Change(changed, "kept")]
+    assert [type(each) for each in watches["gone"].take(PATIENCE)] == [Resync]
+    for name in ("same", "never"):
+        assert watches[name].take(0.1) == []
+        later = write(store, Put(name, b""))
+        assert watches[name].take(PATIENCE) == [Change(later, name)]
+
+
+def test_a_watch_of_one_key_is_served_from_when_it_is_opened(
+    store: EtcdStore, server: EtcdServer
+) -> None:
+    """Its waiter may read other things first, and the answer may come in between."""
+    first = store.watch("a", store.read().revision)
+    assert first.take(0.1) == []  # there is a stream
+    before = _messages(server)
+    store.watch("b", store.read().revision)
+    until(lambda: _messages(server) > before, "the watch on its way")
+
+
 def test_a_stream_that_breaks_now_and_then_loses_and_doubles_nothing(store: EtcdStore) -> None:
     watches = [store.watch(scope, store.read().revision) for scope in ("p/", "p/", "q/")]
     over = threading.Event()

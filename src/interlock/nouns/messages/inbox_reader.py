@@ -216,7 +216,9 @@ def keys_to_deliver(agent: str, marks: Iterable[str]) -> tuple[str, ...]:
         topic = keys.topic_of(key) if key.startswith(keys.TOPICS) else ""
         found += topic_state_keys(agent, topic) if topic else ()
         if not topic or topic.startswith(ABLE):
-            found.append(keys.message(keys.id_of(key)))
+            found.append(own := keys.message(keys.id_of(key)))
+            if own.startswith(keys.QUERIES):
+                found.append(keys.live(keys.id_of(key)))
     return tuple(found)
 
 
@@ -238,10 +240,14 @@ def subscriptions_changed(
     )
 
 
-def question_lives(wanted: Iterable[InboxEntry]) -> Op[dict[str, Item | None]]:
-    """The liveness keys of the questions among these, with the time left."""
-    question_names = [keys.live(each.id) for each in wanted if each.key.startswith(keys.QUERIES)]
-    return (yield from looked_up(question_names, times=True)) if question_names else {}
+def question_lives(
+    wanted: Iterable[InboxEntry], known: Mapping[str, Item | None] = {}
+) -> Op[dict[str, Item | None]]:
+    """The liveness keys of the questions among these, with the time left; some may be known."""
+    names = [keys.live(each.id) for each in wanted if each.key.startswith(keys.QUERIES)]
+    unknown = [name for name in names if name not in known]
+    found = {name: known[name] for name in names if name in known}
+    return found | (yield from looked_up(unknown, times=True))
 
 
 def decoded_entries(

@@ -101,7 +101,7 @@ class QueryService:
         beat = self._beat(asleep, query)
         query = replace(query, waits=(*wait_keys(asleep, query.id), *[each.key for each in beat]))
         try:
-            done = yield from self._ask(
+            done, new = yield from self._ask(
                 relying, query, terms, (*wait_writes(asleep, query.id), *beat)
             )
             if not isinstance(done.outcome, Asked):
@@ -110,7 +110,7 @@ class QueryService:
             start = Start(
                 id=query.id, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0
             )
-            outcome = yield from self._wait(actor, query, start)
+            outcome = yield from self._wait(actor, query, start, new=new)
             if isinstance(outcome, TimedOut):
                 log_lines.timed_out(actor.agent, query.id, query.to, outcome.timeout)
             return decode_answer(outcome)
@@ -154,7 +154,10 @@ class QueryService:
             )
             return query_rules.reply(query, id_, context)
 
-        outcome = (yield from self._runner.change(deciding, actor)).outcome
+        known = self._runner.recall(keys.query(id_)) | self._runner.recall(
+            keys.unread(actor.agent, id_)
+        )
+        outcome = (yield from self._runner.change(deciding, actor, known)).outcome
         if isinstance(outcome, Replied):
             log_lines.replied(actor.agent, id_, outcome.to)
         return outcome
@@ -243,20 +246,21 @@ class QueryService:
 
     def _ask(
         self, actor: Actor, query: Query, terms: AskOptions, notes: tuple[Write, ...]
-    ) -> Op[Decided[AskOutcome]]:
+    ) -> Op[tuple[Decided[AskOutcome], bool]]:
+        """Commit the question; also whether it is new, and was not asked before by its id."""
         present = yield from can_answer(query.to, actor.session)
         least = self._runner.capabilities.min_ttl
         ask = query_rules.AskContext(here=present, hold=terms.hold, least=least, notes=notes)
-        done = yield from self._put(actor, query, ask)
+        done, new = yield from self._put(actor, query, ask)
         if isinstance(done.outcome, TooMany) and (yield from self._quota.clear_expired(actor)):
-            done = yield from self._put(actor, query, ask)
+            done, new = yield from self._put(actor, query, ask)
         if isinstance(done.outcome, TooMany):
-            return Decided((yield from self._quota.refusal(actor.agent)), None)
-        return done
+            return Decided((yield from self._quota.refusal(actor.agent)), None), False
+        return done, new
 
     def _put(
         self, actor: Actor, query: Query, ask: query_rules.AskContext
-    ) -> Op[Decided[AskOutcome]]:
+    ) -> Op[tuple[Decided[AskOutcome], bool]]:
         key, live = keys.query(query.id), keys.live(query.id)
         to = () if query.to.startswith(ABLE) else (query.to,)
         slots = self._quota.guess(query.agent)
@@ -276,7 +280,7 @@ class QueryService:
             known = replace(ask, before=before, alive=alive, full=not free_slots)
             return query_rules.ask(replace(query, room=free_slots), known, state, now, decision_id)
 
-        return (yield from self._sender.commit(plan, deciding, actor))
+        return (yield from self._sender.commit(plan, deciding, actor)), plan.needed
 
     def _beat(self, asleep: UnqueuedWait, query: Query) -> tuple[Write, ...]:
         """The wait's own liveness key, if it has one; it is put with the question."""
@@ -285,27 +289,36 @@ class QueryService:
         ttl = max(min(query.timeout, ASKER_TTL), self._runner.capabilities.min_ttl)
         return (Write(asleep.live, {"agent": asleep.agent}, ttl),)
 
-    def _wait(self, actor: Actor, query: Query, start: Start) -> Op[AskOutcome]:
-        """Wait until the question has ended or the timeout is reached; refuse a wait in a cycle."""
-        clock, key, live = self._runner.clock, keys.query(query.id), keys.live(query.id)
-        snapshot: Snapshot = yield Read(key, live, times=True)
-        stored, lives = decode.query(snapshot[key]), snapshot[live]
-        # The engine may report less than is left, by up to its grain: never end too early.
-        grain = self._runner.capabilities.grain
-        left = 0.0 if lives is None else (lives.expires_in or 0.0) + grain
-        last = stored.timeout if stored is not None and left <= query.timeout else query.timeout
+    def _wait(self, actor: Actor, query: Query, start: Start, *, new: bool) -> Op[AskOutcome]:
+        """Wait until the question has ended or the timeout is reached; refuse a wait in a cycle.
+
+        Of a ``new`` question all is known; one that was asked before may have less time left.
+        """
+        clock, key = self._runner.clock, keys.query(query.id)
+        snapshot: Snapshot | None = None
+        after, left, last = start.revision, query.timeout, query.timeout
+        if not new or not after:
+            live = keys.live(query.id)
+            snapshot = yield Read(key, live, times=True)
+            after = after or snapshot.revision
+            stored, lives = decode.query(snapshot[key]), snapshot[live]
+            # The engine may report less than is left, by up to its grain: never end too early.
+            grain = self._runner.capabilities.grain
+            left = 0.0 if lives is None else (lives.expires_in or 0.0) + grain
+            last = stored.timeout if stored is not None and left <= query.timeout else query.timeout
         ends = clock.monotonic() + min(query.timeout, left)
         beat = () if start.asleep is None else self._beat(start.asleep, query)
         pace = min([(each.ttl or 0.0) / BEATS_PER_TTL for each in beat], default=float("inf"))
         shortest, longest = map(self._runner.capabilities.allow, (_CHECK_AFTER, _CHECK_LONGEST))
         due, interval = clock.monotonic() + pace, shortest
-        watch = yield OpenWatch(key, start.revision or snapshot.revision)
+        watch = yield OpenWatch(key, after)
         try:
             while True:
-                now = yield from outside(query_with_answer(snapshot[key]))
-                if now is None or now.state != "open":
-                    gone = TakenBack(query=query.id)
-                    return gone if now is None else query_rules.outcome_of(now)
+                if snapshot is not None:
+                    now = yield from outside(query_with_answer(snapshot[key]))
+                    if now is None or now.state != "open":
+                        gone = TakenBack(query=query.id)
+                        return gone if now is None else query_rules.outcome_of(now)
                 if ends <= clock.monotonic():
                     return (yield from self._timed_out(actor, query, last))
                 refused = yield from self._refuse(actor, start)

@@ -47,9 +47,9 @@ from interlock.nouns.messages.inbox_service import combine
 from interlock.nouns.messages.message import ABLE, Acknowledged, Received, UnknownMessages
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, readable
-from interlock.runtime.runner import Runner
+from interlock.runtime.runner import REMEMBERED_BYTES, Runner
 from interlock.steps import NextChanges, Op, OpenWatch
-from interlock.store import Change, Item, Resync, Watch
+from interlock.store import LIVE, Change, Item, Resync, Watch
 
 REDELIVER = 60.0
 PORTION = KEYS_AT_ONCE * 4 // 5
@@ -294,7 +294,8 @@ class InboxReceiver:
         yield from self._read_trims(trimmed_topics)
         few = fresh if len(fresh) <= FEW else ()
         along = inbox_reader.keys_to_deliver(self._who.agent, [each.key for each in few])
-        items = yield from looked_up([*[each.key for each in fresh], *along])
+        timed = any(key.startswith(LIVE) for key in along)
+        items = yield from looked_up([*[each.key for each in fresh], *along], times=timed)
         with self._lock:
             for each in fresh:
                 self._enqueue(each, items[each.key])
@@ -362,15 +363,31 @@ class InboxReceiver:
         if inbox_reader.subscriptions_changed(self._topics, items):
             self.close()
             return None
-        lives = yield from inbox_reader.question_lives(first)
+        lives = yield from inbox_reader.question_lives(first, known)
         yield from inbox_service.end_expired_questions(self._runner, self._who, lives)
         old_stops = yield from stops.skip_old_stops(self._runner, self._who, first, items)
         lost = {each.topic for each in first if items[each.key] is None}
         yield from self._read_trims([each for each in lost if each and each[0] != ABLE])
         with self._lock:
             messages = self._messages_of(first, old_stops, items, lives)
+        self._remember_questions(first, items)
         log_lines.delivered(self._who.agent, messages)
         return messages
+
+    def _remember_questions(
+        self, first: Sequence[InboxEntry], items: Mapping[str, Item | None]
+    ) -> None:
+        """Keep questions as they were read: across a network, a reply then needs no read."""
+        if self._runner.capabilities.transacts:
+            return
+        for each in first:
+            mark = items.get(keys.unread(self._who.agent, each.id))
+            asked = items.get(each.key)
+            if mark is None or asked is None or not each.key.startswith(keys.QUERIES):
+                continue
+            if len(asked.value) <= REMEMBERED_BYTES:
+                self._runner.remember(mark.key, mark)
+                self._runner.remember(asked.key, asked)
 
     def _messages_of(
         self,

@@ -7,7 +7,9 @@ Two things etcd cannot check or keep by itself, because they are inside the valu
   has      compares a payload
   quiet    keeps the stamp of the last recorded write
 For these the items are read first and the transaction also checks that they did not change; if
-that is all that failed, it starts over.
+that is all that failed, it starts over.  Two kinds of ``has`` need no read: a plain item begins
+with its payload, so etcd can compare the beginning; and of an item that was read for an earlier
+``has`` it is known which write had this payload.
 
 The void that keeps a late request out is an entry, and entries are trimmed in time.  So each trim
 writes ``meta/trimmed``, and every commit checks that nothing was trimmed since its sender last
@@ -40,7 +42,7 @@ from interlock.steps import Op
 from interlock.store import LIVE, LOG, Answer, Check, Committed, Conflict, Item, Put, Txn
 from interlock.stores.derived import renewal
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.encoding import Namespace, wrapped
+from interlock.stores.etcd.encoding import Namespace, is_plain, plain_bounds, wrapped
 from interlock.stores.etcd.errors import NoLease
 from interlock.stores.etcd.leases import Leases
 from interlock.stores.etcd.transport import RANGE, TXN, RequestBatch
@@ -59,6 +61,8 @@ LOADED = "meta/loaded"
 _ATTEMPTS = 64
 _TRIES_PER_TTL, _LEAST_REPLY = 4, 0.5
 _MEMORY = 4096
+_COMPARES = 128
+"""The most that etcd takes."""
 
 
 class Seen(Struct, frozen=True):
@@ -84,6 +88,8 @@ class EtcdCommits:
         self._namespace = namespace
         self._leases = leases
         self._own: dict[str, _Own] = {}
+        self._had: dict[str, tuple[bytes, int]] = {}
+        """The payloads of items, each with the write that it was read from."""
         self.fresh = False
         self.trimmed = 0
         """The revision at which the log was last trimmed, as far as we know."""
@@ -95,10 +101,11 @@ class EtcdCommits:
             if renewed is not None:
                 return renewed
         seen: Seen | None = None
-        for _ in range(_ATTEMPTS):
-            if seen is None and self._reads_first(txn):
+        for number in range(_ATTEMPTS):
+            if seen is None and self._reads_first(txn, again=number > 0):
                 _, kvs = yield from self._look(_wanted(txn, puts=True))
                 seen = self._seen(kvs)
+                self._note_payloads(txn, seen)
                 if not _holds(txn, seen.items):
                     return Conflict({key: seen.items[key] for key in txn.asked})
             answer = yield from self._try(txn, seen)
@@ -107,9 +114,12 @@ class EtcdCommits:
             seen = answer
         raise StoreBusy("too many others change the same thing; retry")
 
-    def _reads_first(self, txn: Txn) -> bool:
+    def _reads_first(self, txn: Txn, *, again: bool) -> bool:
         """Whether it needs to know something that is inside of values."""
-        if (txn.quiet and txn.puts) or any(check.kind == "has" for check in txn.checks):
+        if txn.quiet and txn.puts:
+            return True
+        payloads = [check for check in txn.checks if check.kind == "has"]
+        if payloads and (again or not self._comparable(txn, payloads)):
             return True
         floor = self._namespace.floor
         if not floor:
@@ -121,6 +131,29 @@ class EtcdCommits:
             if check.kind == "absent" or check.created:
                 known.add(check.key)
         return any(put.ttl is None and put.key not in known for put in txn.puts)
+
+    def _comparable(self, txn: Txn, payloads: list[Check]) -> bool:
+        """Whether etcd can compare all of these without a read."""
+        if self._namespace.floor or len(txn.checks) + len(payloads) + 2 > _COMPARES:
+            return False
+        return all(
+            self._written(check) or (_readable(check.key) and is_plain(check.value))
+            for check in payloads
+        )
+
+    def _written(self, check: Check) -> int:
+        """The write that is known to have this payload; 0 if none is."""
+        value, raw = self._had.get(check.key, (b"", 0))
+        return raw if value == check.value else 0
+
+    def _note_payloads(self, txn: Txn, seen: Seen) -> None:
+        for check in txn.checks:
+            item = seen.items[check.key]
+            if check.kind == "has" and item is not None:
+                self._had[check.key] = (item.value, seen.raw[check.key])
+        while len(self._had) > _MEMORY:
+            with suppress(RuntimeError, StopIteration):  # another thread was quicker
+                self._had.pop(next(iter(self._had)), None)
 
     def renew(self, puts: tuple[Put, ...]) -> Op[frozenset[str]]:
         """Keep alive the leases of keys that this store put itself; returns these keys.
@@ -239,7 +272,8 @@ class EtcdCommits:
     ) -> Conflict | Seen | None:
         """The conflict; the fresh items, or None, if only what we added to the checks failed."""
         found = self._seen(_found(_wanted(txn, puts=seen is not None), answer))
-        if (seen is not None or learnt) and _holds(txn, found.items):
+        guessed = any(check.kind == "has" for check in txn.checks)
+        if (seen is not None or learnt or guessed) and _holds(txn, found.items):
             return None if seen is None else found
         return Conflict({key: found.items[key] for key in txn.asked})
 
@@ -279,7 +313,7 @@ class EtcdCommits:
         known: int,
     ) -> rpc.TxnRequest:
         key, op = self._namespace.key, rpc.RequestOp
-        compares = [self._compare(check, seen) for check in txn.checks]
+        compares = [each for check in txn.checks for each in self._compare(check, seen)]
         compares.append(_changed(key(TRIMMED), rpc.Compare.LESS, known + 1))
         writes: list[rpc.RequestOp] = []
         if not txn.quiet:
@@ -321,22 +355,29 @@ class EtcdCommits:
         looks = [op(range=self._namespace.one(each)) for each in wanted]
         return rpc.TxnRequest(compare=compares, success=[*writes, *asked], failure=looks)
 
-    def _compare(self, check: Check, seen: Seen | None) -> rpc.Compare:
+    def _compare(self, check: Check, seen: Seen | None) -> tuple[rpc.Compare, ...]:
         key = self._namespace.key(check.key)
         match check.kind:
             case "absent":
-                return _created(key, rpc.Compare.EQUAL)
+                return (_created(key, rpc.Compare.EQUAL),)
             case "exists":
-                return _created(key, rpc.Compare.GREATER)
+                return (_created(key, rpc.Compare.GREATER),)
+            case "at" | "has" if seen is not None:  # it was read, and is like that
+                return (_same(key, seen.raw[check.key]),)
             case "at":
-                if seen is not None:  # it was read, and has this revision
-                    return _same(key, seen.raw[check.key])
                 revision = check.revision - self._namespace.shift
                 if revision <= 0:  # 0 is what etcd says of a key that is not there
-                    return _created(key, rpc.Compare.LESS)
-                return _changed(key, rpc.Compare.EQUAL, revision)
+                    return (_created(key, rpc.Compare.LESS),)
+                return (_changed(key, rpc.Compare.EQUAL, revision),)
             case "has":
-                return _same(key, 0 if seen is None else seen.raw[check.key])
+                return self._compare_payload(key, check)
+
+    def _compare_payload(self, key: bytes, check: Check) -> tuple[rpc.Compare, ...]:
+        """That an item has a payload: by the write that had it, or by how a plain item begins."""
+        if raw := self._written(check):
+            return (_changed(key, rpc.Compare.EQUAL, raw),)
+        first, end = plain_bounds(check.value)
+        return _valued(key, rpc.Compare.GREATER, first), _valued(key, rpc.Compare.LESS, end)
 
     def _remember(self, txn: Txn, leases: dict[str, int]) -> None:
         """Know the leases of what we put; what we deleted is no longer ours."""
@@ -447,6 +488,11 @@ def _created(key: bytes, result: rpc.Compare.Result) -> rpc.Compare:
 def _changed(key: bytes, result: rpc.Compare.Result, revision: int) -> rpc.Compare:
     """Compares with the last write; a key that is not there has 0."""
     return rpc.Compare(key=key, target=rpc.Compare.MOD, result=result, mod_revision=revision)
+
+
+def _valued(key: bytes, result: rpc.Compare.Result, value: bytes) -> rpc.Compare:
+    """Compares the stored value; a key that is not there never passes."""
+    return rpc.Compare(key=key, target=rpc.Compare.VALUE, result=result, content=value)
 
 
 def _found(keys: tuple[str, ...], answer: rpc.TxnResponse) -> dict[str, rpc.KeyValue | None]:

@@ -24,7 +24,7 @@ from interlock.errors import StoreDamaged
 from interlock.store import LIVE, LOG, Item, Range
 from interlock.store import Log as LogRef
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.network import stamped, unstamped
+from interlock.stores.network import STAMP, stamped, unstamped
 
 _HEADER = struct.Struct(">BHH")
 _NUMBERS, _NUMBER = struct.Struct(">QQ"), struct.Struct(">Q")
@@ -163,16 +163,27 @@ def wrapped(
 
     ``created`` is that of an item that was loaded before; 0 if etcd knows it.
     """
-    if plain and value[:1] == b"{" and value[-1:] == b"}":
+    if plain and is_plain(value):
         more = f" c{created}" if created else ""
         return stamped(value, f"{entry} {hash_}{more}{' quiet' if quiet else ''}".encode())
     flags = (_QUIET if quiet else 0) | (_CREATED if created else 0)
     return _headed(flags, entry, hash_, _NUMBER.pack(created) if created else b"", value)
 
 
+def is_plain(value: bytes) -> bool:
+    """Whether this payload can stand as JSON with its stamp: an object without a like member."""
+    return value[:1] == b"{" and value[-1:] == b"}" and STAMP not in value
+
+
+def plain_bounds(value: bytes) -> tuple[bytes, bytes]:
+    """Every plain item with this payload is between these two, and no other item is."""
+    start = stamped(value, b"")[: -len(b'"}')]
+    return start, _after(start)
+
+
 def loaded(item: Item, *, plain: bool) -> bytes:
     """The value to write for an item as it is in another store; no watch sees it."""
-    if plain and item.value[:1] == b"{" and item.value[-1:] == b"}":
+    if plain and is_plain(item.value):
         stamp = f"{item.entry} {item.hash} r{item.revision}.{item.created} quiet"
         return stamped(item.value, stamp.encode())
     numbers = _NUMBERS.pack(item.revision, item.created)

@@ -140,7 +140,7 @@ class ResponseOp(_message.Message):
     def __init__(self, range: _Optional[_Union[RangeResponse, _Mapping]] = ..., put: _Optional[_Union[PutResponse, _Mapping]] = ..., delete_range: _Optional[_Union[DeleteRangeResponse, _Mapping]] = ...) -> None: ...
 
 class Compare(_message.Message):
-    __slots__ = ("result", "target", "key", "version", "create_revision", "mod_revision")
+    __slots__ = ("result", "target", "key", "version", "create_revision", "mod_revision", "content")
     class Result(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         EQUAL: _ClassVar[Compare.Result]
@@ -156,22 +156,26 @@ class Compare(_message.Message):
         VERSION: _ClassVar[Compare.Target]
         CREATE: _ClassVar[Compare.Target]
         MOD: _ClassVar[Compare.Target]
+        VALUE: _ClassVar[Compare.Target]
     VERSION: Compare.Target
     CREATE: Compare.Target
     MOD: Compare.Target
+    VALUE: Compare.Target
     RESULT_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CREATE_REVISION_FIELD_NUMBER: _ClassVar[int]
     MOD_REVISION_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     result: Compare.Result
     target: Compare.Target
     key: bytes
     version: int
     create_revision: int
     mod_revision: int
-    def __init__(self, result: _Optional[_Union[Compare.Result, str]] = ..., target: _Optional[_Union[Compare.Target, str]] = ..., key: _Optional[bytes] = ..., version: _Optional[int] = ..., create_revision: _Optional[int] = ..., mod_revision: _Optional[int] = ...) -> None: ...
+    content: bytes
+    def __init__(self, result: _Optional[_Union[Compare.Result, str]] = ..., target: _Optional[_Union[Compare.Target, str]] = ..., key: _Optional[bytes] = ..., version: _Optional[int] = ..., create_revision: _Optional[int] = ..., mod_revision: _Optional[int] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class TxnRequest(_message.Message):
     __slots__ = ("compare", "success", "failure")

@@ -112,7 +112,9 @@ class EtcdStore(NetworkStore):
     def watch(self, scope: Scope, after: int) -> EtcdWatch:
         """Every change in a scope, or in one of several, after a revision."""
         self.check()
-        return EtcdWatch(self.feed, self.namespace, scopes(scope), after)
+        watch = EtcdWatch(self.feed, self.namespace, scopes(scope), after)
+        self.feed.begin(watch)
+        return watch
 
     @driven
     def mark(self) -> Op[StoreMark | None]:

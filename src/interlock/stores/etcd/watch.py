@@ -13,9 +13,10 @@ half of silence they ask for a sign of life, after four the stream is cut and op
 endpoint.  Nothing is sent while no watch waits.
 
 etcd serves a watch from a past revision up to 100 ms late, even if nothing happened since but a
-write elsewhere.  For a signal that would be the wait itself.  So the watch of a signal begins with
-the present, and a read shows whether the signal came in between: it stays for a while under a key
-of its own.
+write elsewhere.  For a waiter that would be the wait itself.  So the watch of a single key begins
+with the present, and a read shows what came in between: the last write of the key, a signal, which
+stays for a while under a key of its own, or a Resync if the key was there and no longer is.
+Folders, whose readers want each change, begin with the past.
 
 Answers to these reads have a revision that may be ahead of changes still to come (etcd up to
 3.4.24 and 3.5.7), so they never move a watch: only changes do, and a Resync.
@@ -37,7 +38,7 @@ from interlock.store import WAKE, Change, Resync
 from interlock.stores.derived import finish_from_thread
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.encoding import NUL, Namespace, is_quiet
-from interlock.stores.etcd.errors import SILENT, TokenExpired, translated
+from interlock.stores.etcd.errors import SILENT, Compacted, TokenExpired, translated
 from interlock.stores.etcd.transport import RANGE, EndpointChannel, EtcdTransport, LogIn, RpcError
 from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
 from interlock.threads import background
@@ -118,13 +119,28 @@ class WatchStream:
             left = min(left, self._listen_for_life(self._requests))
         return min(left, SILENCE)
 
-    def signals(self, watched: ScopeWatch) -> Op[Iterable[rpc.KeyValue]]:
-        """The signal of this scope as it stands."""
+    def begin(self, watch: EtcdWatch) -> None:
+        """Serve a new watch at once, if there is a stream: its waiter may have more to do first."""
+        with self.lock:
+            if self._requests is not None:
+                for watched in watch.scope_watches:
+                    self._serve(watched, self._requests)
+
+    def present(self, watched: ScopeWatch) -> Op[tuple[rpc.RangeResponse, bool]]:
+        """The key of this scope as it stands, with its signal; and whether it was deleted."""
         key, end = self._namespace.scope(watched.scope)
-        answer = yield from self._store.request_with_retries(
+        answer: rpc.RangeResponse = yield from self._store.request_with_retries(
             (RANGE, rpc.RangeRequest(key=key, range_end=end))
         )
-        return answer.kvs  # type: ignore[no-any-return]  # answers have no types
+        if watched.signal or watched.after <= 0 or any(kv.key == key for kv in answer.kvs):
+            return answer, False
+        try:
+            before = yield from self._store.request_with_retries(
+                (RANGE, rpc.RangeRequest(key=key, revision=watched.after))
+            )
+        except Compacted:
+            return answer, True  # nobody knows
+        return answer, bool(before.kvs)
 
     def drop(self, watches: tuple[ScopeWatch, ...]) -> None:
         """Serve these no more."""
@@ -165,7 +181,7 @@ class WatchStream:
         watched.number = next(self._numbers)
         self._served[watched.number] = watched
         key, end = self._namespace.scope(watched.scope)
-        start = 0 if watched.signal else watched.after + 1
+        start = 0 if watched.single else watched.after + 1
         create = rpc.WatchCreateRequest(
             key=key, range_end=end, start_revision=start, watch_id=watched.number
         )
@@ -293,7 +309,7 @@ class WatchStream:
             if answer.created:
                 self._denied = False
                 watched.begun = answer.header.revision
-                if watched.signal and watched.begun > watched.after:
+                if watched.single and watched.begun > watched.after:
                     watched.late(self._heard)
             if answer.events:
                 self.doubles += watched.deliver(answer.events)
@@ -389,9 +405,9 @@ class EtcdWatch:
     def _catch_up(self) -> Op[None]:
         for watched in self.scope_watches:
             if watched.behind:
-                kvs = yield from self._feed.signals(watched)
+                answer, deleted = yield from self._feed.present(watched)
                 with self._rung:
-                    watched.caught_up(kvs)
+                    watched.caught_up(answer, deleted=deleted)
 
     def _found(self, ends: float | None) -> tuple[list[Change | Resync], float]:
         """What has arrived, and how long to wait for more before we look again."""
@@ -421,17 +437,19 @@ class ScopeWatch:
         """Under which the stream serves it; 0 if it does not."""
         self.begun = 0
         """The revision of etcd when it began to serve it."""
-        self.signal = scope.startswith(WAKE) and not scope.endswith("/")
+        self.single = bool(scope) and not scope.endswith("/")
+        """Whether it is a key, not a folder."""
+        self.signal = self.single and scope.startswith(WAKE)
         self.behind = False
-        """Whether a signal may have come before it was served."""
+        """Whether something may have come before it was served."""
         self.unserved = time.monotonic()
         """Since when no stream serves it."""
         self.reader = reader
         self._namespace = namespace
 
     def late(self, now: float) -> None:
-        """It is served from now on; whether a signal came before is to be seen, if it can be."""
-        if now - self.unserved > SIGNALS_LAST:
+        """It is served from now on; what came before is to be seen, if it can be."""
+        if self.signal and now - self.unserved > SIGNALS_LAST:
             self.resync(self.begun)
         else:
             self.behind = True
@@ -459,10 +477,15 @@ class ScopeWatch:
             self.reader.append(found)
         return doubles
 
-    def caught_up(self, kvs: Iterable[rpc.KeyValue]) -> None:
+    def caught_up(self, answer: rpc.RangeResponse, *, deleted: bool) -> None:
         """What came before it was served; what is newer came by itself."""
         self.behind = False
-        self.deliver(rpc.Event(type=rpc.Event.PUT, kv=kv) for kv in kvs)
+        new = [kv for kv in answer.kvs if kv.mod_revision > self.after]
+        if deleted or any(is_quiet(kv.value) and not kv.key.endswith(NUL) for kv in new):
+            self.resync(answer.header.revision)  # a quiet write may hide another one
+        else:
+            new.sort(key=lambda kv: kv.mod_revision)
+            self.deliver(rpc.Event(type=rpc.Event.PUT, kv=kv) for kv in new)
 
     def _change(self, event: rpc.Event, kv: rpc.KeyValue) -> Change | None:
         """What the event is to a reader; None for what is no change."""
