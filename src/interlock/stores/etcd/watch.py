@@ -139,7 +139,7 @@ class WatchStream:
                 (RANGE, rpc.RangeRequest(key=key, revision=watched.after))
             )
         except Compacted:
-            return answer, True  # nobody knows
+            return answer, True  # the history is gone
         return answer, bool(before.kvs)
 
     def drop(self, watches: tuple[ScopeWatch, ...]) -> None:
