@@ -16,11 +16,13 @@ RUN  := $(VENV)/.run
 TEST := $(VENV)/.test
 # Lint and types have an environment of their own: mypy brings typing_extensions, which msgspec would import in every
 # command of Interlock, and the start of a command is one of the things that are measured.
-CHECK := $(VENV)-check
+LINT := $(VENV)-check
+# The tools that Interlock is compared with; none of them is a dependency.
+COMPARE := $(VENV)-compare
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench load swarms proof servers reference messages lock clean
+.PHONY: help demo test check bench load compare swarms proof servers reference messages lock clean
 
 help: ## Show this text
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -31,10 +33,10 @@ demo: $(RUN) ## See it work: agents, a crash, and who takes over
 test: $(TEST) servers ## Run the tests
 	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
-check: $(CHECK)/.check ## Check format, lint and types, then run the tests
-	@$(CHECK)/bin/ruff format --check $(CODE)
-	@$(CHECK)/bin/ruff check $(CODE)
-	@$(CHECK)/bin/mypy $(CODE)
+check: $(LINT)/.check ## Check format, lint and types, then run the tests
+	@$(LINT)/bin/ruff format --check $(CODE)
+	@$(LINT)/bin/ruff check $(CODE)
+	@$(LINT)/bin/mypy $(CODE)
 	@$(MAKE) --no-print-directory test
 
 bench: $(TEST) servers ## Measure this machine: SQLite, and Redis and etcd on servers of its own
@@ -42,6 +44,15 @@ bench: $(TEST) servers ## Measure this machine: SQLite, and Redis and etcd on se
 
 load: $(RUN) ## Let 50 agents in 8 processes send 1,000 messages a second for a minute
 	@$(BIN)/python tools/load.py $(LOAD_ARGS)
+
+# ONLY=claims/huey measures a row, TURNS=9 takes more turns, WRITE=1 writes docs/explanation/speed.md, CHECK=1 fails
+# where a goal is missed.
+COMPARE_ARGS = --peers $(abspath $(COMPARE))/bin/python --command 'make compare' \
+	$(if $(ONLY),--only $(ONLY)) $(if $(TURNS),--turns $(TURNS)) $(if $(WRITE),--write) $(if $(CHECK),--check)
+
+compare: $(TEST) $(COMPARE)/.compare servers ## Measure Interlock beside other tools, in turns
+	@tools/servers --compare
+	@$(BIN)/python -m tools.compare $(COMPARE_ARGS)
 
 swarms: $(RUN) servers ## Let ten swarms ask each other for a minute, killed and cut off from their bus
 	@$(BIN)/python -m tools.swarms_load $(SWARMS_ARGS)
@@ -55,13 +66,14 @@ servers:
 reference: $(RUN) ## Write docs/reference/ again from the code
 	@$(BIN)/python tools/reference.py
 
-messages: $(CHECK)/.check ## Write the code for etcd's messages again from its proto
-	@tools/etcd_messages $(CHECK)/bin/python
+messages: $(LINT)/.check ## Write the code for etcd's messages again from its proto
+	@tools/etcd_messages $(LINT)/bin/python
 
 # Keeps the pins that still fit; `make lock UPGRADE=--upgrade` moves them all.
 # check.txt comes first and bounds the others, so that they never disagree.
-COMPILE = "$$tool/bin/uv" pip compile -q --no-config --universal --python-version 3.11 --generate-hashes \
-	--custom-compile-command 'make lock' $(UPGRADE) pyproject.toml --group build
+PIN = "$$tool/bin/uv" pip compile -q --no-config --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command 'make lock' $(UPGRADE)
+COMPILE = $(PIN) pyproject.toml --group build
 
 lock: $(MADE) ## Pin the dependencies again, with hashes
 	@echo "Pinning the dependencies in requirements/"
@@ -70,10 +82,11 @@ lock: $(MADE) ## Pin the dependencies again, with hashes
 	"$$tool/bin/python" -m pip install -q --disable-pip-version-check uv==$(UV_VERSION) && \
 	$(COMPILE) --extra check -o requirements/check.txt && \
 	$(COMPILE) --extra test -c requirements/check.txt -o requirements/test.txt && \
-	$(COMPILE) -c requirements/check.txt -o requirements/run.txt
+	$(COMPILE) -c requirements/check.txt -o requirements/run.txt && \
+	$(PIN) --group compare -o requirements/compare.txt
 
 clean: ## Remove the virtual environment, caches and builds
-	@rm -rf $(VENV) $(CHECK) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(LINT) $(COMPARE) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(MADE):
@@ -100,8 +113,14 @@ $(TEST): requirements/test.txt requirements/run.txt pyproject.toml | $(MADE)
 	@$(PIP) --no-build-isolation --no-deps -e .
 	@touch $(RUN) $@
 
-$(CHECK)/.check: requirements/check.txt | $(MADE)
-	@echo "Setting up $(CHECK) with the tools that check"
-	@"$(PYTHON)" -m venv --clear $(CHECK)
-	@$(CHECK)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/check.txt
+$(LINT)/.check: requirements/check.txt | $(MADE)
+	@echo "Setting up $(LINT) with the tools that check"
+	@"$(PYTHON)" -m venv --clear $(LINT)
+	@$(LINT)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/check.txt
+	@touch $@
+
+$(COMPARE)/.compare: requirements/compare.txt | $(MADE)
+	@echo "Setting up $(COMPARE) with the tools that Interlock is compared with"
+	@"$(PYTHON)" -m venv --clear $(COMPARE)
+	@$(COMPARE)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/compare.txt
 	@touch $@

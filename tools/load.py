@@ -36,6 +36,10 @@ from interlock.stores import is_network
 
 SENDING = ("alert", "share", "mail")
 SHARES = (0.5, 0.95, 0.99)
+AGENTS = 50
+PROCESSES = 8
+RATE = 20.0
+"""Messages of each agent a second."""
 ACKED_EVERY = 0.25
 BARE_EVERY = 0.02
 SETTLING = 5.0
@@ -196,6 +200,23 @@ async def work(plan: Plan) -> Share:
     return share
 
 
+def plans(
+    url: str,
+    *,
+    seconds: float,
+    agents: int = AGENTS,
+    processes: int = PROCESSES,
+    rate: float = RATE,
+    apart: bool = False,
+) -> list[Plan]:
+    """The agents, spread over the processes."""
+    numbers = range(agents)
+    return [
+        Plan(url, agents, list(numbers[first::processes]), rate, seconds, apart)
+        for first in range(processes)
+    ]
+
+
 def run(plans: Sequence[Plan]) -> Verdict:
     """Run all processes, and compare the messages sent with those received."""
     workers = [
@@ -290,9 +311,9 @@ def main(words: list[str]) -> int:
     """Run it, print the verdict; the exit status says whether all came once and in order."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--store", help="a URL; without one, SQLite in a temporary folder")
-    parser.add_argument("--agents", type=int, default=50)
-    parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--rate", type=float, default=20.0, help="messages of each agent a second")
+    parser.add_argument("--agents", type=int, default=AGENTS)
+    parser.add_argument("--processes", type=int, default=PROCESSES)
+    parser.add_argument("--rate", type=float, default=RATE, help="messages of each agent a second")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--apart", action="store_true", help="a connection for each agent")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -302,20 +323,16 @@ def main(words: list[str]) -> int:
         sys.stdout.buffer.write(msgspec.json.encode(share))
         return 0
     with tempfile.TemporaryDirectory(prefix="interlock-load-") as folder:
-        url = chosen.store or f"{folder}/load.db"
-        numbers = range(chosen.agents)
-        plans = [
-            Plan(
-                url,
-                chosen.agents,
-                list(numbers[first :: chosen.processes]),
-                chosen.rate,
-                chosen.seconds,
-                chosen.apart,
+        verdict = run(
+            plans(
+                chosen.store or f"{folder}/load.db",
+                agents=chosen.agents,
+                processes=chosen.processes,
+                rate=chosen.rate,
+                seconds=chosen.seconds,
+                apart=chosen.apart,
             )
-            for first in range(chosen.processes)
-        ]
-        verdict = run(plans)
+        )
     print(report(verdict))  # noqa: T201 - the product
     return int(bool(verdict.lost or verdict.doubled or verdict.reordered or verdict.refused))
 

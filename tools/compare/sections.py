@@ -1,0 +1,172 @@
+"""What is measured: each section lets its contenders take turns, and finds what a turn brought."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tools.compare import claims
+from tools.compare.peer import Peer
+from tools.compare.processes import CompareTrouble, Ran, Runner
+from tools.compare.servers import Servers
+
+Turn = Mapping[str, float]
+"""The figures of one contender in one turn, by column."""
+Notes = Sequence[Sequence[tuple[int, float]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """What the contenders run on."""
+
+    runner: Runner
+    servers: Servers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A figure of the table; the first column of a section is the one that is compared."""
+
+    key: str
+    title: str
+    digits: int = 0
+    less_is_better: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One comparison."""
+
+    name: str
+    title: str
+    peers: tuple[type[Peer], ...]
+    columns: tuple[Column, ...]
+    turn: Callable[[Bench, type[Peer], Section], Turn]
+    processes: int = 1
+    count: int = 0
+    """Tasks or messages of a turn."""
+    at_once: int = 1
+
+    @property
+    def compared(self) -> Column:
+        """The column that is compared."""
+        return self.columns[0]
+
+    def only(self, names: Sequence[str]) -> Section:
+        """The section with these contenders and those that they are compared with."""
+        wanted = {peer.beside for peer in self.peers if peer.name in names} | set(names)
+        return replace(self, peers=tuple(peer for peer in self.peers if peer.name in wanted))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """The turns of each contender of a section."""
+
+    section: Section
+    turns: Mapping[str, Sequence[Turn]]
+
+    def values(self, peer: str, key: str = "") -> list[float]:
+        """A figure of a contender, turn by turn."""
+        return [turn[key or self.section.compared.key] for turn in self.turns[peer]]
+
+    def median(self, peer: str, key: str = "") -> float:
+        """The median of all turns."""
+        return statistics.median(self.values(peer, key))
+
+    def ahead(self, peer: type[Peer]) -> float:
+        """How many times as good Interlock is: above one, it is ahead; the median of all turns."""
+        ours, theirs = self.values(peer.beside), self.values(peer.name)
+        ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+        ratio = statistics.median(ratios)
+        return 1 / ratio if self.section.compared.less_is_better else ratio
+
+
+def take_turns(
+    bench: Bench, section: Section, turns: int, say: Callable[[str], object]
+) -> Compared:
+    """Let all contenders of a section run in turns; each turn begins with another one."""
+    found: dict[str, list[Turn]] = {peer.name: [] for peer in section.peers}
+    for number in range(turns):
+        start = number % len(section.peers)
+        for peer in (*section.peers[start:], *section.peers[:start]):
+            say(f"{section.name}, turn {number + 1} of {turns}: {peer.title}")
+            found[peer.name].append(section.turn(bench, peer, section))
+    return Compared(section=section, turns=found)
+
+
+def drain(bench: Bench, peer: type[Peer], section: Section) -> Turn:
+    """Processes empty a queue; each task must have run once."""
+    place = bench.servers.fresh(peer.server)
+    bench.runner.prepare(peer, place, "publish", section.count)
+    job = bench.runner.job(peer, place, "drain", section.count)
+    jobs = [replace(job, at_once=section.at_once)] * section.processes
+    ran = bench.runner.together(peer, jobs, lambda noted, _: noted >= section.count)
+    bench.servers.clear(place)
+    once(peer.title, ran.notes, section.count)
+    return {"rate": section.count / (last(ran) - ran.begin), **shares(ran.notes)}
+
+
+def once(title: str, notes: Notes, count: int) -> None:
+    """Fail unless each number was noted once."""
+    numbers = [number for each in notes for number, _ in each]
+    if sorted(numbers) != list(range(count)):
+        raise CompareTrouble(
+            f"{title}: of {count:,} {len(set(numbers)):,} were done, {len(numbers):,} in all"
+        )
+
+
+def last(ran: Ran) -> float:
+    """The moment of the last note."""
+    return max(moment for each in ran.notes for _, moment in each)
+
+
+def shares(notes: Notes) -> dict[str, float]:
+    """How evenly the processes shared the work: the least of them beside the mean."""
+    counts = [len(each) for each in notes]
+    return {"least": min(counts) * len(counts) / sum(counts)}
+
+
+RATE = Column(key="rate", title="tasks/s")
+LEAST = Column(key="least", title="least share", digits=2)
+CLAIMS = Section(
+    name="claims",
+    title="Eight processes empty a queue of 2,000 tasks",
+    peers=claims.PEERS,
+    columns=(RATE, LEAST),
+    turn=drain,
+    processes=8,
+    count=2000,
+)
+ALONE = Section(
+    name="alone",
+    title="One process empties a queue of 1,000 tasks",
+    peers=(
+        claims.Interlock,
+        claims.InterlockInFlight,
+        claims.BareSql,
+        claims.Huey,
+        claims.InterlockRedis,
+        claims.InterlockInFlightRedis,
+    ),
+    columns=(RATE,),
+    turn=drain,
+    count=1000,
+    at_once=64,
+)
+SECTIONS = (CLAIMS, ALONE)
+
+
+def chosen(only: Sequence[str]) -> Iterator[Section]:
+    """The sections of a run: all, or those that are named, as ``claims`` or ``claims/huey``."""
+    for section in SECTIONS:
+        names = [name for each in only for name in _contenders(each, section.name)]
+        if not only or section.name in only:
+            yield section
+        elif names:
+            yield section.only(names)
+
+
+def _contenders(word: str, section: str) -> list[str]:
+    head, slash, name = word.partition("/")
+    return [name] if slash and head == section else []
