@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Scope,
         Snapshot,
         Store,
+        StoreMark,
         TransactingStore,
         Txn,
         Watch,
@@ -273,6 +274,24 @@ class StoreCall:
         import asyncio
 
         return await asyncio.to_thread(getattr(store, self.name), *self.args)
+
+
+class StandingMark:
+    """Read why the store accepts no commits: its mark; None without one."""
+
+    __slots__ = ()
+
+    def perform(self, store: Maintenance) -> StoreMark | None:
+        """The mark; a store that cannot be moved has none."""
+        from interlock.store import MovableStore
+
+        return store.mark() if isinstance(store, MovableStore) and store.movable else None
+
+    async def perform_async(self, store: Maintenance) -> StoreMark | None:
+        """As ``perform``, in a thread."""
+        import asyncio
+
+        return await asyncio.to_thread(self.perform, store)
 
 
 class InThread:

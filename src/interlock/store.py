@@ -34,7 +34,8 @@ Engine
             watch starts from the revision of the state that was read, not of the last change.
             Opening a watch waits for no server, but may do local I/O (SQLite makes a socket
             and reads the log since the revision).  It sees every change after its revision,
-            however late ``take`` is called.
+            however late ``take`` is called.  In a store that was moved it has what came before, and
+            then raises StoreMoved.
   close
 
 Maintenance
@@ -305,6 +306,17 @@ class StoreMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     revision: int = 0
     source: str = ""
 
+    @property
+    def words(self) -> str:
+        """What it says of its store."""
+        verb = {
+            "moving": "is being copied to",
+            "moved": "was moved to",
+            "filling": "is being filled from",
+            "backup": "is a backup of",
+        }
+        return f"{verb[self.state]} {self.place}"
+
     def same(self, other: StoreMark | None) -> bool:
         """Whether this is the same step of the same move."""
         return other is not None and (self.state, self.move) == (other.state, other.move)
@@ -512,7 +524,9 @@ class MovableStore(Store, Protocol):
     def set_mark(self, new: StoreMark | None, old: StoreMark | None) -> bool:
         """Replace the mark, if it still is the ``old`` one; whether it was.
 
-        Without a mark, the next revision is above that of the ``old`` one.
+        That is one transaction.  It does not set ``filling`` in a store that has entries, or items
+        other than liveness keys: they would pass for a part of the copy.  Without a mark, the next
+        revision is above that of the ``old`` one.
         """
 
     def load(self, move: str, items: Sequence[Item]) -> None:

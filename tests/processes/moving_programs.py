@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import signal
@@ -11,6 +12,8 @@ from contextlib import closing
 from tests.processes.helpers import until
 
 import interlock
+from interlock import aio
+from interlock.aio_tasks import Claim
 from interlock.errors import StoreMoved, StoreMoving
 from interlock.nouns.fleet.moving import CopyProgress, StoreCopy
 from interlock.stores import open_store
@@ -72,6 +75,59 @@ def waits(url: str, seconds: str) -> None:
             say(type(fleet.locks.acquire("merge", wait="5m")).__name__)
         except StoreMoved:
             say("moved")
+
+
+def toils(url: str, agent: str) -> None:
+    """Work on tasks until the store is moved: one task until a line comes, then the next."""
+    with interlock.connect(url, agent=agent) as fleet:
+        say("ready")
+        try:
+            for claim in fleet.tasks.work():
+                with claim:
+                    say("begun", claim.task)
+                    sys.stdin.readline()
+                say(claim.ended, claim.task)
+        except StoreMoved as error:
+            say("StoreMoved", error.place)
+
+
+def serves(url: str, agent: str) -> None:
+    """Serve tasks in an event loop until the store is moved."""
+
+    async def serve() -> None:
+        async with await aio.connect(url, agent=agent) as fleet:
+            say("ready")
+            await fleet.tasks.serve(_nothing)
+
+    try:
+        asyncio.run(serve())
+    except StoreMoved as error:
+        say("StoreMoved", error.place)
+
+
+async def _nothing(_claim: Claim) -> None: ...
+
+
+def observes(url: str, _agent: str) -> None:
+    """Follow all events without a session, until the store is moved."""
+    with interlock.connect(url) as fleet:
+        say("ready")
+        try:
+            for _ in fleet.observe():
+                pass
+        except StoreMoved as error:
+            say("StoreMoved", error.place)
+
+
+def receives(url: str, agent: str) -> None:
+    """Receive messages until the store is moved."""
+    with interlock.connect(url, agent=agent) as fleet:
+        say("ready")
+        try:
+            for _ in fleet.messages.recv():
+                pass
+        except StoreMoved as error:
+            say("StoreMoved", error.place)
 
 
 def main() -> None:

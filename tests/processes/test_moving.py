@@ -88,6 +88,31 @@ def test_a_holder_and_a_waiter_of_the_old_store_are_told_and_the_lock_stays_rese
         assert [each.token for each in ada.locks.list()] == [token]
 
 
+@pytest.mark.parametrize("engine", ["sqlite", "redis", "etcd"])
+def test_every_program_that_runs_while_its_store_is_moved_ends_and_is_told_where(
+    engine: str, tmp_path: Path, request: pytest.FixtureRequest, programs: ProcessGroup
+) -> None:
+    target = f"{tmp_path}/target.db"
+    source = (
+        f"{tmp_path}/source.db" if engine == "sqlite" else request.getfixturevalue(f"{engine}_url")
+    )
+    with interlock.connect(source, agent="ada") as ada:
+        ada.tasks.publish("first")
+    busy = programs.start("toils", source, "busy")
+    assert [busy.read_line(), busy.read_line()] == ["ready", "begun first"]
+    names = ("toils", "serves", "observes", "receives")
+    idle = [programs.start(name, source, name) for name in names]
+    for each in idle:
+        assert each.read_line() == "ready"
+    moves(source, target, "0")
+    assert [each.read_line() for each in idle] == [f"StoreMoved {target}"] * len(idle)
+    busy.write_line("")
+    assert [busy.read_line(), busy.read_line()] == ["lost first", f"StoreMoved {target}"]
+    with interlock.connect(target, agent="ada") as ada:
+        [held] = ada.tasks.list()
+        assert (held.task, held.state) == ("first", "running"), "until its time is up"
+
+
 @pytest.mark.proof
 def test_five_thousand_items_a_second_are_moved_from_sqlite_to_redis(
     tmp_path: Path, redis_url: str

@@ -8,6 +8,7 @@ store.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
@@ -21,8 +22,8 @@ from interlock.runtime.reads import every
 from interlock.runtime.runner import Runner
 from interlock.runtime.why import NAMED
 from interlock.settings import Settings
-from interlock.steps import Op
-from interlock.store import Item
+from interlock.steps import Op, StandingMark
+from interlock.store import Item, StoreMark
 
 BOUND = 10_000
 """Items of each kind that a pass reads."""
@@ -42,7 +43,8 @@ class HealthCheck:
 
     def run(self) -> Op[Health]:
         """Read everything once."""
-        found: list[Problem] = []
+        if found := (yield from _marked()):  # the rest is as old as that, and nothing can change it
+            return Health(healthy=False, problems=tuple(found))
         for part in parts(noun.health for noun in registry.nouns()):
             find: Callable[[HealthCheck], Op[list[Problem]]] = registry.load(part)
             found += yield from find(self)
@@ -54,6 +56,28 @@ class HealthCheck:
         items = yield from every(prefix, most=BOUND + 1)
         self.partial |= len(items) > BOUND
         return items[:BOUND]
+
+
+def _marked() -> Op[list[Problem]]:
+    """That the store accepts no changes."""
+    mark: StoreMark | None = yield StandingMark()
+    if mark is None:
+        return []
+    says = f"store: it {mark.words}, and accepts no changes"
+    since = mark.at or None
+    return [Problem(kind="moved", says=says, remedy=remedy(mark), thing="store", since=since)]
+
+
+def remedy(mark: StoreMark) -> str:
+    """What to do about the mark of a store."""
+    place = shlex.quote(mark.place)
+    match mark.state:
+        case "moved":
+            return f"use that one: --store {place}, or INTERLOCK_STORE={place}"
+        case "moving" | "filling":
+            return "wait, or run the same 'interlock store copy FROM TO' again to continue it"
+        case "backup":
+            return "restore it with 'interlock store restore', or use the store itself"
 
 
 def _damaged() -> Op[list[Problem]]:
@@ -104,6 +128,7 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
         "damaged",
         "unsent",
         "unreachable",
+        "moved",
     ]
     says: str
     remedy: str = ""

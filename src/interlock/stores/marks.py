@@ -73,17 +73,14 @@ def reached(found: StoreMark | None, new: StoreMark | None) -> bool:
     return found is None if new is None else new.same(found)
 
 
+def needs_empty(new: StoreMark | None, old: StoreMark | None) -> bool:
+    """Whether a mark is for an empty store only: everything in it would pass for a copy."""
+    return old is None and new is not None and new.state == "filling"
+
+
 def mark_facts(mark: StoreMark | None) -> dict[str, object]:
     """What ``store info`` says of a mark; nothing without one."""
-    if mark is None:
-        return {}
-    words = {
-        "moving": "being copied to",
-        "moved": "moved to",
-        "filling": "being filled from",
-        "backup": "a backup of",
-    }
-    return {"mark": f"{words[mark.state]} {mark.place}"}
+    return {} if mark is None else {"mark": mark.words}
 
 
 def not_filled_by(move: str, mark: StoreMark | None, where: str) -> StoreMoving:

@@ -44,7 +44,13 @@ from interlock.store import (
     scopes,
 )
 from interlock.stores.derived import BlockingStore, RenewalWork, finish_from_thread
-from interlock.stores.marks import not_filled_by, reached, refusal, replaceable
+from interlock.stores.marks import (
+    needs_empty,
+    not_filled_by,
+    reached,
+    refusal,
+    replaceable,
+)
 
 AT_ONCE = 1000
 """Entries that one call of ``trim`` deletes at most."""
@@ -209,6 +215,8 @@ class MemoryStore(BlockingStore):
             self._open()
             if not replaceable(self._mark, old):
                 return reached(self._mark, new)
+            if needs_empty(new, old) and any(not key.startswith(LIVE) for key in self._rows):
+                return False
             known = (
                 self._revision if self._mark is None else max(self._revision, self._mark.revision)
             )
@@ -218,6 +226,8 @@ class MemoryStore(BlockingStore):
             else:
                 new = replace(new, revision=max(new.revision, known))
             self._mark = new
+            for watch in self._watches:  # one of a moved store ends
+                watch.wake()
             return True
 
     def load(self, move: str, items: Sequence[Item]) -> None:
@@ -367,6 +377,8 @@ class MemoryStore(BlockingStore):
         fresh = bisect_left(self._history, watch.after + 1, key=lambda change: change.revision)
         found = [c for c in self._history[fresh:] if covers(watch.scopes, c.key)]
         watch.after = self._revision
+        if not found and self._mark is not None and self._mark.state == "moved":
+            raise refusal(self._mark, self._where)
         return list(found)
 
 

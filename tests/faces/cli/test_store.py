@@ -30,6 +30,15 @@ def test_a_moved_store_is_used_by_its_new_name_and_refuses_by_its_old_one(shell:
     assert shell.json("store", "copy", str(old), str(new))[1]["resumed"]
     assert shell.json("store", "info", *here)[1].get("mark") is None
     assert f"moved to {new}" in shell.run("store", "info").out
+    health = shell.run("health")
+    assert health.status == 1
+    assert health.out.count("\n") == 1
+    assert f"was moved to {new}" in health.out
+    assert f"use that one: --store {new}" in health.out
+    status, doctor = shell.json("doctor")
+    wrong = [each for each in doctor["checks"] if each["verdict"] != "ok"]
+    assert (status, [each["name"] for each in wrong]) == (4, ["moved"])
+    assert shell.json("health", *here)[0] == shell.json("doctor", *here)[0] == 0
 
 
 def test_an_unfinished_move_is_continued_or_taken_back_as_the_message_says(shell: Shell) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.processes.helpers import until
+from tests.stores.tampering import hand
 
 import interlock
 from interlock.core import keys
@@ -391,11 +392,9 @@ def test_a_record_that_does_not_verify_is_moved_only_on_request(
     source: SQLiteStore, target: SQLiteStore
 ) -> None:
     work(source)
-    source.set_mark(StoreMark(state="filling", place="x", move="forged"), None)
     forged = source.read("tasks/one/data")["tasks/one/data"]
     assert forged is not None
-    source.load("forged", [forge(forged)])
-    source.set_mark(None, StoreMark(state="filling", place="x", move="forged"))
+    hand(source).put(forge(forged))
     with pytest.raises(StoreDamaged, match="does not verify"):
         StoreCopy(source, target, PLACES).run()
     assert accepts(source)

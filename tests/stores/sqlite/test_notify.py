@@ -15,7 +15,7 @@ import pytest
 from tests.processes.helpers import Process, ProcessGroup, until
 from tests.stores.sqlite.store_programs import put
 
-from interlock.errors import StoreClosed
+from interlock.errors import StoreClosed, StoreTrouble
 from interlock.store import Change, Resync
 from interlock.stores import open_store
 from interlock.stores.sqlite import SQLiteStore, writer
@@ -470,7 +470,7 @@ def test_a_first_watch_does_not_read_the_whole_log(store: SQLiteStore) -> None:
     asked: list[int] = []
     later = store._feed._later
 
-    def noted(revision: int) -> tuple[Rows, int]:
+    def noted(revision: int) -> tuple[Rows, int, StoreTrouble | None]:
         asked.append(revision)
         return later(revision)
 

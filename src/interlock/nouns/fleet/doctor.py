@@ -20,12 +20,13 @@ from interlock.nouns.record.seal_service import Sealing
 from interlock.nouns.requests.health import findings as request_findings
 from interlock.nouns.swarms.views import key_findings, swarm_findings
 from interlock.runtime.attempt import DecideOp
+from interlock.runtime.health import remedy
 from interlock.runtime.history import EVERYTHING, search
 from interlock.runtime.identity import Actor
 from interlock.runtime.integrity import unreadable
 from interlock.runtime.runner import Runner
-from interlock.steps import Op, StoreCall
-from interlock.store import Finding
+from interlock.steps import Op, StandingMark, StoreCall
+from interlock.store import Finding, StoreMark
 
 LEAST_PYTHON = (3, 11)
 EARLIEST = 1_704_067_200.0  # 2024
@@ -46,6 +47,10 @@ def diagnose(context: Context) -> Op[Diagnosis]:
 def examine_store(context: Context) -> Op[list[Finding]]:
     """The checks of an open store."""
     found: list[Finding] = list((yield StoreCall("examine")))
+    mark: StoreMark | None = yield StandingMark()
+    if mark is not None:
+        fact = f"this store {mark.words}, and accepts no changes"
+        return [*found, bad("moved", fact, remedy(mark))]
     if all(each.verdict != "bad" for each in found):
         # With a bad finding the write would fail for the same reason, after a long wait.
         found.append((yield from _writing(context.runner)))

@@ -291,12 +291,9 @@ class StoreCopy:
             source=theirs.source,
         )
         if not self._target.set_mark(mark, None):
+            if self._target.mark() is None:  # then a client has just written into it
+                self._refuse_nonempty()
             raise _overtaken(self._places[1])
-        try:
-            self._refuse_nonempty()  # again: a client may have written until the mark was set
-        except NotAllowed:
-            self._target.set_mark(None, mark)  # else --abort would delete what that client wrote
-            raise
         self._report(CopyProgress(step="marked"))
         return mark
 
@@ -548,12 +545,7 @@ def _refuse(mark: StoreMark | None, place: str, *states: str) -> None:
         return
     if mark.state == "backup":
         raise BadInput(f"{place} is a backup of {mark.place}; restore it first")
-    words = {
-        "moving": "is being copied to",
-        "moved": "was moved to",
-        "filling": "is being filled from",
-    }
-    raise NotAllowed(f"{place} {words[mark.state]} {mark.place}; name another store")
+    raise NotAllowed(f"{place} {mark.words}; name another store")
 
 
 def _same(place: str) -> BadInput:

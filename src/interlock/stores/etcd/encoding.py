@@ -21,7 +21,7 @@ from __future__ import annotations
 import struct
 
 from interlock.errors import StoreDamaged
-from interlock.store import LIVE, LOG, Item, Range
+from interlock.store import ENGINE_KEYS, LIVE, LOG, Item, Range
 from interlock.store import Log as LogRef
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.network import STAMP, stamped, unstamped
@@ -146,6 +146,15 @@ class Namespace:
         if not scope or scope[-1] == "/":
             return key, _after(key)
         return key, key + b"\x01"
+
+    def plain_ranges(self) -> list[tuple[bytes, bytes]]:
+        """The ranges of all keys, the log included, but liveness and the keys of the engine."""
+        own = sorted((self.key(key), self.key(key) + NUL) for key in ENGINE_KEYS)
+        start, found = self.prefix, []
+        for first, end in sorted([*own, (self._live, _after(self._live))]):
+            found.append((start, first))
+            start = end
+        return [*found, (start, _after(self.prefix))]
 
     def is_live(self, key: bytes) -> bool:
         """Whether this is a liveness key, whose end is no change."""

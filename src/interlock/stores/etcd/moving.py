@@ -24,7 +24,14 @@ from interlock.stores.etcd.encoding import Namespace, loaded, wrapped
 from interlock.stores.etcd.errors import NoLease
 from interlock.stores.etcd.leases import Leases
 from interlock.stores.etcd.transport import RANGE, REVOKE, TIME_TO_LIVE, TXN, RequestBatch
-from interlock.stores.marks import decode_mark, encode_mark, not_filled_by, reached, replaceable
+from interlock.stores.marks import (
+    decode_mark,
+    encode_mark,
+    needs_empty,
+    not_filled_by,
+    reached,
+    replaceable,
+)
 
 if TYPE_CHECKING:
     from interlock.stores.etcd.store import EtcdStore
@@ -73,14 +80,21 @@ class EtcdMoving:
                 break
             text = b"0" if new is None else encode_mark(new).encode()
             puts = [self._put(TRIMMED, text)]
+            compares = [self._unchanged(written)]
+            if needs_empty(new, old):
+                compares += [self._without_keys(*each) for each in self._namespace.plain_ranges()]
             if new is not None and new.state == "filling":
                 shift = max(self._namespace.shift, new.revision - now)
                 puts.append(self._put(LOADED, b"%d %d" % (shift, now + shift)))
                 puts.append(self._put("meta/format", FILLED))
-            request = rpc.TxnRequest(compare=[self._unchanged(written)], success=puts)
-            if (yield from self._store.request_with_retries((TXN, request))).succeeded:
+            look = [self._look(*each) for each in self._namespace.plain_ranges()]
+            request = rpc.TxnRequest(compare=compares, success=puts, failure=look)
+            answer = yield from self._store.request_with_retries((TXN, request))
+            if answer.succeeded:
                 yield from self.read()
                 break
+            if needs_empty(new, old) and any(each.range.kvs for each in answer.responses):
+                return reached((yield from self.read())[0], new)
         if new is not None and new.state == "moving":
             yield from self._end_leases()
         return True
@@ -146,6 +160,20 @@ class EtcdMoving:
             result=rpc.Compare.EQUAL,
             mod_revision=written,
         )
+
+    def _without_keys(self, start: bytes, end: bytes) -> rpc.Compare:
+        """That there is no key from ``start`` up to ``end``: none is created at revision 0."""
+        return rpc.Compare(
+            key=start,
+            range_end=end,
+            target=rpc.Compare.CREATE,
+            result=rpc.Compare.EQUAL,
+            create_revision=0,
+        )
+
+    def _look(self, start: bytes, end: bytes) -> rpc.RequestOp:
+        request = rpc.RangeRequest(key=start, range_end=end, limit=1, keys_only=True)
+        return rpc.RequestOp(range=request)
 
     def _put(self, key: str, value: bytes) -> rpc.RequestOp:
         kept = wrapped(value, "", "", quiet=True)

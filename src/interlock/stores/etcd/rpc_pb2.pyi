@@ -140,7 +140,7 @@ class ResponseOp(_message.Message):
     def __init__(self, range: _Optional[_Union[RangeResponse, _Mapping]] = ..., put: _Optional[_Union[PutResponse, _Mapping]] = ..., delete_range: _Optional[_Union[DeleteRangeResponse, _Mapping]] = ...) -> None: ...
 
 class Compare(_message.Message):
-    __slots__ = ("result", "target", "key", "version", "create_revision", "mod_revision", "content")
+    __slots__ = ("result", "target", "key", "version", "create_revision", "mod_revision", "content", "range_end")
     class Result(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         EQUAL: _ClassVar[Compare.Result]
@@ -168,6 +168,7 @@ class Compare(_message.Message):
     CREATE_REVISION_FIELD_NUMBER: _ClassVar[int]
     MOD_REVISION_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    RANGE_END_FIELD_NUMBER: _ClassVar[int]
     result: Compare.Result
     target: Compare.Target
     key: bytes
@@ -175,7 +176,8 @@ class Compare(_message.Message):
     create_revision: int
     mod_revision: int
     content: bytes
-    def __init__(self, result: _Optional[_Union[Compare.Result, str]] = ..., target: _Optional[_Union[Compare.Target, str]] = ..., key: _Optional[bytes] = ..., version: _Optional[int] = ..., create_revision: _Optional[int] = ..., mod_revision: _Optional[int] = ..., content: _Optional[bytes] = ...) -> None: ...
+    range_end: bytes
+    def __init__(self, result: _Optional[_Union[Compare.Result, str]] = ..., target: _Optional[_Union[Compare.Target, str]] = ..., key: _Optional[bytes] = ..., version: _Optional[int] = ..., create_revision: _Optional[int] = ..., mod_revision: _Optional[int] = ..., content: _Optional[bytes] = ..., range_end: _Optional[bytes] = ...) -> None: ...
 
 class TxnRequest(_message.Message):
     __slots__ = ("compare", "success", "failure")

@@ -202,8 +202,11 @@ class EtcdStore(NetworkStore):
         answers = yield from self.request_with_retries((TXN, rpc.TxnRequest(success=ops)))
         answer, marks, counted = (each.range for each in answers.responses)
         self._commits.note_loaded(counted.kvs)
+        self.feed.note_mark(b"", answers.header.revision)
         for kv in marks.kvs:
-            if (value := self.namespace.item(kv).value)[:1] == b"{":
+            value = self.namespace.item(kv).value
+            self.feed.note_mark(value, answers.header.revision)
+            if value[:1] == b"{":
                 self.mark_at_opening = decode_mark(value)
             else:  # else no commit knows it, and the first one finds the mark
                 self._commits.trimmed = kv.mod_revision

@@ -32,14 +32,16 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from interlock.errors import StoreRefused
+from interlock.errors import StoreMoved, StoreRefused
 from interlock.steps import Op, drive, drive_async, wait_for_future
 from interlock.store import WAKE, Change, Resync
 from interlock.stores.derived import finish_from_thread
 from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.commits import TRIMMED
 from interlock.stores.etcd.encoding import NUL, Namespace, is_quiet
 from interlock.stores.etcd.errors import SILENT, Compacted, TokenExpired, translated
 from interlock.stores.etcd.transport import RANGE, EndpointChannel, EtcdTransport, LogIn, RpcError
+from interlock.stores.marks import decode_mark, refusal
 from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
 from interlock.threads import background
 
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 SILENCE = 1.5
 """Seconds without a word after which a sign of life is asked for."""
 _LEAST = 0.01
+_SERVED_WITHIN = 0.5
+"""Seconds within which etcd serves what a watch has missed."""
 _BACKLOG = 10_000
 """Changes that are laid in for a reader who does not come; then etcd keeps them."""
 
@@ -75,6 +79,10 @@ class WatchStream:
         self._heard = self._asked = self._left = time.monotonic()
         self._lost: tuple[float, Exception] | None = None
         self._fatal: Exception | None = None
+        self._mark_watch = 0
+        self._marked = 0
+        """The revision of etcd up to which the mark is known."""
+        self._moved: StoreMoved | None = None
         self._denied = False
         self._silent = False
         self._ended = threading.Condition(self.lock)
@@ -117,7 +125,16 @@ class WatchStream:
                 if not watched.number:
                     self._serve(watched, self._requests)
             left = min(left, self._listen_for_life(self._requests))
+            if self._moved is not None:
+                left = min(left, self._end_of(watch, self._moved))
         return min(left, SILENCE)
+
+    def _end_of(self, watch: EtcdWatch, error: StoreMoved) -> float:
+        """Raise the error that ends a watch, once it had time to get all that came before."""
+        served = max(watched.served for watched in watch.scope_watches)
+        if (left := served + _SERVED_WITHIN - time.monotonic()) <= 0:
+            raise StoreMoved(str(error), error.place)
+        return left
 
     def begin(self, watch: EtcdWatch) -> None:
         """Serve a new watch at once, if there is a stream: its waiter may have more to do first."""
@@ -179,6 +196,7 @@ class WatchStream:
 
     def _serve(self, watched: ScopeWatch, requests: SimpleQueue[Any]) -> None:
         watched.number = next(self._numbers)
+        watched.served = time.monotonic()
         self._served[watched.number] = watched
         key, end = self._namespace.scope(watched.scope)
         start = 0 if watched.single else watched.after + 1
@@ -240,8 +258,29 @@ class WatchStream:
             self._heard = time.monotonic()
             for watched in [each for watch in self._waiting for each in watch.scope_watches]:
                 self._serve(watched, requests)
+            self._watch_the_mark(requests, self._marked)
             self._call = self.transport.stream(link, iter(requests.get, None))
             return self._call  # type: ignore[no-any-return]  # gRPC's streams have no types
+
+    def _watch_the_mark(self, requests: SimpleQueue[Any], after: int) -> None:
+        """A store that was moved ends all watches."""
+        self._mark_watch = next(self._numbers)
+        create = rpc.WatchCreateRequest(
+            key=self._namespace.key(TRIMMED), start_revision=after + 1, watch_id=self._mark_watch
+        )
+        requests.put(rpc.WatchRequest(create=create))
+
+    def note_mark(self, value: bytes, revision: int) -> None:
+        """Note what stands in the place of the mark, as of one of etcd's revisions."""
+        with self.lock:
+            self._marked = max(self._marked, revision)
+            if value[:1] != b"{" or (mark := decode_mark(value)).state != "moved":
+                return
+            error = refusal(mark, self._store.where)
+            if isinstance(error, StoreMoved):
+                self._moved = error
+                self._store.note_moved(error)
+            self._wake_all()
 
     def _answered(self) -> None:
         self._store.note_answer()
@@ -296,6 +335,9 @@ class WatchStream:
         """Hand what arrived to the watch of its scope."""
         with self.lock:
             self._heard = time.monotonic()
+            if answer.watch_id == self._mark_watch:
+                self._follow_the_mark(answer)
+                return
             watched = self._served.get(answer.watch_id)
             if answer.canceled and not answer.compact_revision and (watched or answer.created):
                 raise translated(self._store.where, "PERMISSION_DENIED", answer.cancel_reason)
@@ -315,6 +357,13 @@ class WatchStream:
                 self.doubles += watched.deliver(answer.events)
                 if len(watched.reader.arrived) > _BACKLOG:
                     self.drop((watched,))
+
+    def _follow_the_mark(self, answer: rpc.WatchResponse) -> None:
+        if answer.canceled and answer.compact_revision and self._requests is not None:
+            self._watch_the_mark(self._requests, answer.compact_revision)
+        for event in answer.events:
+            if event.type == rpc.Event.PUT:
+                self.note_mark(self._namespace.item(event.kv).value, event.kv.mod_revision)
 
 
 class EtcdWatch:
@@ -435,6 +484,8 @@ class ScopeWatch:
         self.after = after
         self.number = 0
         """Under which the stream serves it; 0 if it does not."""
+        self.served = 0.0
+        """When a stream began to serve it."""
         self.begun = 0
         """The revision of etcd when it began to serve it."""
         self.single = bool(scope) and not scope.endswith("/")

@@ -14,6 +14,7 @@ A namespace is one hash tag, so a cluster keeps all of it on one node:
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -247,7 +248,8 @@ class RedisStore(NetworkStore):
         """Replace the mark, if it still is the old one."""
         known = ("", "") if old is None else (old.state, old.move)
         text, revision = ("", 0) if new is None else (encode_mark(new), new.revision)
-        answer = yield from self.run(MARK, (*known, text, str(revision)))
+        channels = re.sub(rb"([*?\\[\]])", rb"\\\1", self.channel_prefix)
+        answer = yield from self.run(MARK, (*known, text, str(revision), channels))
         if answer[0] == _CLOCK_BEHIND:
             ahead = (revision - answer[1]) / 1e6
             raise StoreUnsuitable(

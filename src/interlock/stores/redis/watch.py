@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from hiredis import ProtocolError, ReplyError
 
-from interlock.errors import StoreClosed
+from interlock.errors import StoreClosed, StoreMoved
 from interlock.steps import Op, Pause, drive, drive_async
 from interlock.store import LOG, Change, Resync
 from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
@@ -119,8 +119,10 @@ class RedisWatch:
                 self._leave(well=False)
                 yield from self._wait(error, next(delays), ends)
                 found = []
-            except BaseException:
+            except BaseException as error:
                 self._leave(well=False)  # it may be in the middle of a message
+                if isinstance(error, StoreMoved):
+                    self._store.note_moved(error)
                 raise
             else:
                 if self._store.away is not None:
@@ -168,22 +170,20 @@ class RedisWatch:
     def _look(self) -> Op[list[Change | Resync]]:
         """What the log has after the position."""
         asked = (str(self.position.after), str(PAGE), *self._asked)
-        kind, position, *rest = yield from self._store.once(SINCE, asked)
+        kind, position, done, *pairs = yield from self._store.once(SINCE, asked)
         wait = LOOK * self._patience * random.uniform(0.8, 1.2)  # noqa: S311 - spreading
         self._due = time.monotonic() + wait
         self._patience = min(2 * self._patience, _LONGEST)
+        self._behind = not done
         if kind or self._server_restarted():
-            self._behind = False
             self.position.reach(position)
             return [Resync(position)]
-        done, *pairs = rest
         found = [
             change
             for revision, tokens in zip(pairs[::2], pairs[1::2], strict=True)
             for change in changes(self._scopes, revision, tokens)
             if self.position.is_new(change)
         ]
-        self._behind = not done
         self.position.reach(position)
         return list(found)
 
@@ -199,6 +199,9 @@ class RedisWatch:
         for payload in payloads:
             at, before, _ = payload.split(b" ", 2)
             revision, previous = int(at), int(before)
+            if not revision:  # no change: the log has something to say
+                self._behind = True
+                break
             self._patience = 1
             if revision <= self.position.after:
                 continue

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, cast
 import apsw
 from msgspec.structs import replace
 
-from interlock.errors import InterlockError, StoreAway, StoreMissing
+from interlock.errors import InterlockError, StoreAway, StoreMissing, StoreTrouble
 from interlock.store import (
     LIVE,
     LOG,
@@ -290,8 +290,7 @@ class WriteConnection(ReadConnection):
         """Run one job; what its work raises is its own affair, the engine's errors are not."""
         job.txn, job.answer, job.error = None, None, None
         if self.mark is not None and not getattr(job.work, "moves", False):
-            job.error = refusal(self.mark, self.shown)
-            self.moved = str(job.error) if self.mark.state == "moved" else ""
+            job.error = self.refuse(self.mark)
             return
         try:
             txn = job.work(self)
@@ -347,16 +346,29 @@ class WriteConnection(ReadConnection):
         self._execute(_EXPIRED, (now,))
         return self.db.changes()
 
+    def refuse(self, mark: StoreMark) -> StoreTrouble:
+        """The error of a caller that meets this mark; remembered if the store was moved."""
+        error = refusal(mark, self.shown)
+        self.moved = str(error) if mark.state == "moved" else ""
+        return error
+
     def set_mark(self, new: StoreMark | None) -> None:
         """Replace the mark, in this transaction; it stands in the place of the quiet revision."""
         old, self.mark = self.mark, new
         if new is not None:
             new = replace(new, revision=max(new.revision, self._last))
         value = self._last if new is None else encode_mark(new)
+        self._quiet = 0  # else the commit would write that of an earlier job over it
         self._execute("UPDATE meta SET value = ? WHERE name = 'quiet'", (value,))
         if new is None and old is not None and old.state == "filling":
             # Of loaded entries it is not known which keys they touched.
             self._execute("INSERT OR REPLACE INTO meta VALUES ('loaded', ?)", (self._last,))
+
+    def empty(self) -> bool:
+        """Whether the store has no items, other than liveness keys, and no entries."""
+        return not self.one(
+            "SELECT EXISTS (SELECT 1 FROM item WHERE expires IS NULL) OR EXISTS (SELECT 1 FROM log)"
+        )[0]
 
     def load(self, items: Sequence[Item]) -> None:
         """Write items and entries as they are, in this transaction."""

@@ -38,7 +38,14 @@ from interlock.store import (
     Work,
 )
 from interlock.stores.derived import BlockingStore, RenewalWork
-from interlock.stores.marks import mark_facts, not_filled_by, reached, replaceable
+from interlock.stores.marks import (
+    decode_mark,
+    mark_facts,
+    needs_empty,
+    not_filled_by,
+    reached,
+    replaceable,
+)
 from interlock.stores.sqlite import files, fork, schema
 from interlock.stores.sqlite.connection import (
     Later,
@@ -58,8 +65,9 @@ _WALL = "SELECT unixepoch('now', 'subsec')"
 _EXTENT = "SELECT (SELECT count(*) FROM log), (SELECT value FROM meta WHERE name = 'trimmed')"
 
 
-_FED_FROM = "SELECT max(value) FROM meta WHERE name IN ('trimmed', 'loaded')"
-"""The revision up to which the log does not say which keys were touched."""
+_FED_FROM = """SELECT (SELECT max(value) FROM meta WHERE name IN ('trimmed', 'loaded')),
+  (SELECT value FROM meta WHERE name = 'quiet')"""
+"""The revision up to which the log does not say which keys were touched; and the mark, if any."""
 
 
 class MovingWork(Generic[T]):
@@ -254,6 +262,8 @@ class SQLiteStore(BlockingStore):
         def change() -> bool:
             if not replaceable(engine.mark, old):
                 return reached(engine.mark, new)
+            if needs_empty(new, old) and not engine.empty():
+                return False
             engine.set_mark(new)
             return True
 
@@ -413,14 +423,16 @@ class SQLiteStore(BlockingStore):
         if self._files.look():
             self._files.refuse()
 
-    def _later(self, revision: int) -> tuple[Later, int]:
-        """The next log rows, and how far the log was trimmed: asked last, so no gap is missed."""
-        return self._ask(
-            lambda reader: (
-                reader.later(revision),
-                int(reader.one(_FED_FROM)[0]),
-            )
+    def _later(self, revision: int) -> tuple[Later, int, StoreTrouble | None]:
+        """The next log rows, how far the log was trimmed, and the error of a mark.
+
+        How far it was trimmed is asked last, so no gap is missed.
+        """
+        rows, (trimmed, mark) = self._ask(
+            lambda reader: (reader.later(revision), reader.one(_FED_FROM))
         )
+        error = self._engine.refuse(decode_mark(mark)) if isinstance(mark, str) else None
+        return rows, int(trimmed), error
 
     def _data_version(self) -> int:
         return self._ask(lambda reader: int(str(reader.db.pragma("data_version"))))

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from interlock.errors import StoreTrouble
+from interlock.errors import StoreMoved, StoreTrouble
 from interlock.steps import finish_future, wait_for_future
 from interlock.store import LOG, Change, Resync, Scope, scopes
 from interlock.stores.derived import finish_from_thread
@@ -53,7 +53,7 @@ class ChangeFeed:
     def __init__(
         self,
         notifier: Notifier,
-        later: Callable[[int], tuple[Rows, int]],
+        later: Callable[[int], tuple[Rows, int, StoreTrouble | None]],
         data_version: Callable[[], int],
         check: Callable[[], None],
     ) -> None:
@@ -68,6 +68,7 @@ class ChangeFeed:
         self._without_socket = False
         self._seen = 0
         self._version = -1
+        self._moved: StoreMoved | None = None
         self._listener: object = None
         self._loops: dict[asyncio.AbstractEventLoop, LoopListener] = {}
 
@@ -107,7 +108,7 @@ class ChangeFeed:
                 with self._lock:
                     if watch.arrived:
                         return
-                    self.check()
+                    self.refuse(watch)
                     left = BACKSTOP if ends is None else min(BACKSTOP, ends - time.monotonic())
                     if left <= 0 and looked:
                         return
@@ -122,6 +123,12 @@ class ChangeFeed:
                 with self._lock:
                     self._listener = None
                     self._guard.notify_all()
+
+    def refuse(self, watch: SQLiteWatch) -> None:
+        """Raise if nothing can arrive for this watch any more."""
+        self.check()
+        if self._moved is not None and not watch.arrived:
+            raise StoreMoved(str(self._moved), self._moved.place)
 
     def sleep(self, watch: SQLiteWatch, loop: asyncio.AbstractEventLoop) -> None:
         """Have the event loop wake this watch, at once if a thread delivered something to it."""
@@ -230,7 +237,9 @@ class ChangeFeed:
                 return
             self._version = version
         seen, self._seen = self._seen, self._advance(self._index, self._seen)
-        if self._seen > seen and self._listener is not None:  # threads wait, too
+        if self._moved is not None:
+            self._wake_all()
+        if (self._seen > seen or self._moved) and self._listener is not None:  # threads wait, too
             self._guard.notify_all()
             if self._socket is not None:
                 self._socket.wake()
@@ -245,9 +254,11 @@ class ChangeFeed:
         """Deliver what came after a position to these watches; returns the new position."""
         gap = False
         while end is None or position < end:
-            rows, trimmed = self._later(position)
+            rows, trimmed, error = self._later(position)
             gap = gap or trimmed > position
             last = len(rows) < ROWS_AT_ONCE  # a later commit notifies again
+            if last and isinstance(error, StoreMoved):
+                self._moved = error
             if end is not None:
                 rows = [row for row in rows if row[0] <= end]
             if not rows:
@@ -345,7 +356,7 @@ class SQLiteWatch:
 
     async def take_async(self, timeout: float | None) -> list[Change | Resync]:
         """Wait in an event loop."""
-        self._feed.check()
+        self._feed.refuse(self)
         if not self.arrived:
             import asyncio
 
@@ -356,7 +367,7 @@ class SQLiteWatch:
                 await wait_for_future(self.sleeper, timeout)
             finally:
                 self.sleeper = None
-            self._feed.check()
+            self._feed.refuse(self)
         return self._feed.take(self)
 
     def close(self) -> None:

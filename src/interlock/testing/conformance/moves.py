@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
@@ -11,6 +13,7 @@ from interlock.errors import OutcomeUnknown, StoreMoved, StoreMoving
 from interlock.store import (
     ENGINE_KEYS,
     LOG,
+    Change,
     Check,
     Item,
     Log,
@@ -20,6 +23,7 @@ from interlock.store import (
     Resync,
     Store,
     StoreMark,
+    Watch,
     void,
 )
 from interlock.testing.conformance.place import Place, Suite, there, txn, write
@@ -27,6 +31,8 @@ from interlock.testing.conformance.place import Place, Suite, there, txn, write
 MOVING = StoreMark(state="moving", place="elsewhere", move="mov_1")
 MOVED = StoreMark(state="moved", place="elsewhere", move="mov_1")
 FILLING = StoreMark(state="filling", place="elsewhere", move="mov_1", revision=5000)
+SOON = 8.0
+"""Seconds within which a watch learns that its store was moved."""
 KEY = "live/one"
 TTL = 30.0
 
@@ -58,6 +64,43 @@ class Moves(Suite):
                     change()
             assert store.missing
         assert there(other, "a/1").value == b"1"
+
+    @pytest.mark.parametrize("running", ["blocking", "async"])
+    def test_a_watch_of_a_moved_store_has_what_came_before_and_ends(
+        self, movable: MovableStore, place: Place, running: str
+    ) -> None:
+        store = place.open()
+        read = _read_to_the_end if running == "blocking" else _read_in_loop
+        with ThreadPoolExecutor(3) as pool:
+            ends = [
+                pool.submit(read, store.watch(scope, 0)) for scope in ("a/", ("a/", "b/"), "c/")
+            ]
+            write(movable, Put("a/1", b"1"))
+            movable.set_mark(MOVING, None)
+            movable.set_mark(MOVED, MOVING)
+            assert [end.result(SOON) for end in ends] == [["a/1"], ["a/1"], []]
+        assert store.missing, "so its owner stops"
+        assert there(store, "a/1").value == b"1"
+        late = place.open().watch("a/", store.read().revision)
+        with pytest.raises(StoreMoved, match="elsewhere"):
+            late.take(SOON)
+
+    def test_only_an_empty_store_begins_to_be_filled(
+        self, movable: MovableStore, place: Place
+    ) -> None:
+        write(movable, Put(KEY, b"x", TTL), quiet=True)
+        assert movable.set_mark(FILLING, None), "a liveness key is no content"
+        movable.load("mov_1", ITEMS)
+        assert movable.set_mark(FILLING, None), "a repetition succeeds"
+        while movable.erase("mov_1"):
+            pass
+        assert movable.set_mark(None, FILLING)
+        write(place.open(), Put("z/1", b"1"), quiet=True)
+        assert not movable.set_mark(FILLING, None)
+        assert movable.mark() is None
+        write(movable, deletes=("z/1",))
+        assert not movable.set_mark(FILLING, None), "it has an entry"
+        assert movable.set_mark(MOVING, None)
 
     def test_a_mark_is_replaced_only_by_one_that_knows_it(self, movable: MovableStore) -> None:
         assert movable.mark() is None
@@ -217,6 +260,33 @@ def _every_change(store: Store) -> list[Callable[[], object]]:
         lambda: store.renew(renewal),
         lambda: asyncio.run(_awaited(store)),
     ]
+
+
+def _read_to_the_end(watch: Watch) -> list[str]:
+    """The keys that changed until the watch ends."""
+    found: list[str] = []
+
+    def read() -> None:
+        while True:
+            found.extend(each.key for each in watch.take(None) if isinstance(each, Change))
+
+    with closing(watch), pytest.raises(StoreMoved, match="elsewhere"):
+        read()
+    return found
+
+
+def _read_in_loop(watch: Watch) -> list[str]:
+    found: list[str] = []
+
+    async def read() -> None:
+        while True:
+            found.extend(
+                each.key for each in await watch.take_async(None) if isinstance(each, Change)
+            )
+
+    with closing(watch), pytest.raises(StoreMoved, match="elsewhere"):
+        asyncio.run(read())
+    return found
 
 
 async def _awaited(store: Store) -> None:
