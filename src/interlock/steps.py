@@ -148,23 +148,29 @@ async def _undisturbed(awaitable: Awaitable[T]) -> T:
 class Read:
     """Read these refs at one revision; with ``times`` also how long liveness keys live.
 
-    A read that need not be ``fresh`` is for people, or is repeated soon.
+    A read that need not be ``fresh`` is for people, or is repeated soon.  Values of more than
+    ``longest`` bytes are left out.
     """
 
-    __slots__ = ("fresh", "refs", "times")
+    __slots__ = ("fresh", "longest", "refs", "times")
 
-    def __init__(self, *refs: Ref, times: bool = False, fresh: bool = True) -> None:
+    def __init__(
+        self, *refs: Ref, times: bool = False, fresh: bool = True, longest: int | None = None
+    ) -> None:
         self.refs = refs
         self.times = times
         self.fresh = fresh
+        self.longest = longest
 
     def perform(self, store: Store) -> Snapshot:
         """Answer the refs."""
-        return store.read(*self.refs, times=self.times, fresh=self.fresh)
+        return store.read(*self.refs, times=self.times, fresh=self.fresh, longest=self.longest)
 
     def perform_async(self, store: Store) -> Awaitable[Snapshot]:
         """As ``perform``."""
-        return store.read_async(*self.refs, times=self.times, fresh=self.fresh)
+        return store.read_async(
+            *self.refs, times=self.times, fresh=self.fresh, longest=self.longest
+        )
 
 
 class Commit:

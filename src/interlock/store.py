@@ -9,7 +9,8 @@ every operation, ``Maintenance`` the rare ones.  Adding an engine means writing 
 Engine
   read      A consistent snapshot at one revision.  A ``fresh`` read is linearizable.  One that need
             not be may come from a replica, but never from before a commit or a read of the same
-            store object.
+            store object.  A read with ``longest`` leaves out values that are longer: a reader of
+            what others wrote decides by itself how much memory that takes.
   commit    All or nothing, linearizable, and durable (to the declared grade) when it returns.
             Every recorded Txn also checks that ``log/{id}`` is absent, and writes it.
             Committed has the keys that the Txn asked to read, Conflict also the checked ones.
@@ -84,6 +85,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 LOG = "log/"
 LIVE = "live/"
@@ -100,7 +102,8 @@ class Item(Struct, frozen=True, gc=False):
     """The payload under a key, and the stamp of the commit that wrote it.
 
     ``expires_in`` is how long a liveness key lives at least, unless it is renewed; an engine that
-    needs another request for that gives it only to a read with ``times``.
+    needs another request for that gives it only to a read with ``times``.  ``omitted`` is the
+    number of bytes of a value that a read with ``longest`` left out; ``value`` is empty then.
     """
 
     key: str
@@ -110,6 +113,18 @@ class Item(Struct, frozen=True, gc=False):
     entry: str = ""
     hash: str = ""
     expires_in: float | None = None
+    omitted: int = 0
+
+    @property
+    def size(self) -> int:
+        """The bytes of the value in the store."""
+        return self.omitted or len(self.value)
+
+    def at_most(self, longest: int | None) -> Item:
+        """The item as a read with ``longest`` returns it."""
+        if longest is None or len(self.value) <= longest:
+            return self
+        return replace(self, value=b"", omitted=len(self.value))
 
 
 class Range(Struct, frozen=True, gc=False):
@@ -190,6 +205,7 @@ class Txn(Struct, frozen=True, kw_only=True, gc=False):
     """One atomic change.  ``id`` is fresh for each attempt; ``entry`` is what goes to log/{id}.
 
     ``ends`` says that it ends or renews something, so that a nearly full store accepts it.
+    A Conflict leaves out values that are longer than ``longest``, as a read does.
     """
 
     id: str
@@ -202,6 +218,7 @@ class Txn(Struct, frozen=True, kw_only=True, gc=False):
     signals: tuple[str, ...] = ()
     quiet: bool = False
     ends: bool = False
+    longest: int | None = None
 
     @property
     def makes_room(self) -> bool:
@@ -259,6 +276,17 @@ class Conflict(Struct, frozen=True, gc=False):
 
 
 Answer: TypeAlias = Committed | Conflict
+
+
+def conflict(txn: Txn, items: Mapping[str, Item | None]) -> Conflict:
+    """The refusal of a transaction, with what it asked for of these items."""
+    own = LOG + txn.id
+    return Conflict(
+        {
+            key: item if (item := items[key]) is None or key == own else item.at_most(txn.longest)
+            for key in txn.asked
+        }
+    )
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -402,7 +430,7 @@ def finding(
 class View(Protocol):
     """The state that the work of a transaction reads."""
 
-    def read(self, *refs: Ref) -> Snapshot:
+    def read(self, *refs: Ref, longest: int | None = None) -> Snapshot:
         """All the refs as the transaction sees them."""
 
 
@@ -437,14 +465,18 @@ class Engine(Protocol):
     def missing(self) -> bool:
         """Whether the data that was opened is gone: every call fails until it is reopened."""
 
-    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+    def read(
+        self, *refs: Ref, times: bool = False, fresh: bool = True, longest: int | None = None
+    ) -> Snapshot:
         """All the refs at one revision; ``times`` if ``expires_in`` is wanted.
 
         Without ``fresh`` an engine with a replica may answer from there; the others ignore it.
+        Values of items that have more than ``longest`` bytes are left out; entries never are.
+        An engine does not even load them where it can avoid that.
         """
 
     def read_async(
-        self, *refs: Ref, times: bool = False, fresh: bool = True
+        self, *refs: Ref, times: bool = False, fresh: bool = True, longest: int | None = None
     ) -> Awaitable[Snapshot]:
         """Read in an event loop."""
 

@@ -81,9 +81,11 @@ class AwayForSome(MemoryStore):
         self._answer()
         return super().transact(work)
 
-    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+    def read(
+        self, *refs: Ref, times: bool = False, fresh: bool = True, longest: int | None = None
+    ) -> Snapshot:
         self._answer()
-        return super().read(*refs, times=times, fresh=fresh)
+        return super().read(*refs, times=times, fresh=fresh, longest=longest)
 
     def _answer(self) -> None:
         if threading.current_thread().name.startswith(self.away or "nobody"):

@@ -31,9 +31,11 @@ class SlowStore(MemoryStore):
         super().__init__()
         self.threads: list[str] = []
 
-    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+    def read(
+        self, *refs: Ref, times: bool = False, fresh: bool = True, longest: int | None = None
+    ) -> Snapshot:
         self.threads.append(threading.current_thread().name)
-        return super().read(*refs, times=times, fresh=fresh)
+        return super().read(*refs, times=times, fresh=fresh, longest=longest)
 
     def commit(self, txn: Txn) -> Answer:
         self.threads.append(threading.current_thread().name)

@@ -26,7 +26,7 @@ its links become unlinked again, once: drafts that were made together may have t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
@@ -65,13 +65,33 @@ class Unchecked(tuple[Ref, ...]):
     __slots__ = ()
 
 
+class Limited(tuple[Ref, ...]):  # noqa: SLOT001 - it has an attribute
+    """Refs of a decision about what others wrote: values above ``longest`` bytes are left out.
+
+    With 0 it reads no value at all, but whether the items are there, and their revisions.
+    """
+
+    longest: int = 0
+
+    @classmethod
+    def of(cls, refs: Iterable[Ref], longest: int = 0) -> Limited:
+        """These refs with their limit."""
+        limited = cls(refs)
+        limited.longest = longest
+        return limited
+
+
 class Attempt(Struct, frozen=True, gc=False):
-    """A decision with the items that it relies on, and those of them that were only hoped for."""
+    """A decision with the items that it relies on, and those of them that were only hoped for.
+
+    ``longest`` is the limit of a decision all of whose refs have one.
+    """
 
     decision: Decision[Any]
     seen: Mapping[str, Item | None]
     on: int
     hoped: tuple[str, ...] = ()
+    longest: int | None = None
 
 
 def decide_inside(op: DecideOp[T], view: View) -> Attempt:
@@ -81,7 +101,10 @@ def decide_inside(op: DecideOp[T], view: View) -> Attempt:
     try:
         refs = next(op)
         while True:
-            snapshot = view.read(*refs)
+            if type(refs) is Limited:
+                snapshot = view.read(*refs, longest=refs.longest)
+            else:
+                snapshot = view.read(*refs)
             on = snapshot.revision
             if type(refs) is not Unchecked:
                 seen.update(snapshot.items)
@@ -97,14 +120,17 @@ def decide_remotely(
     found = cast("dict[Ref, Item | None]", dict(known))
     hoped: set[str] = set()
     seen: dict[str, Item | None] = {}
-    on = 0
+    on, limits = 0, list[int | None]()
     try:
         refs = next(op)
         while True:
+            limit = refs.longest if type(refs) is Limited else None
+            limits.append(limit)
             snapshot = _without_a_read(refs, found, hoped if hopeful else None)
             if snapshot is None:  # an item that an earlier step saw must not change under it
                 missing = tuple(ref for ref in refs if ref not in found)
-                read: Snapshot = yield Read(*missing, times=_only_liveness(missing))
+                times = _only_liveness(missing)
+                read: Snapshot = yield Read(*missing, times=times, longest=limit)
                 found.update(read.items)
                 on = max(on, read.revision)
                 items = {ref: found[ref] for ref in refs if isinstance(ref, str)}
@@ -113,7 +139,9 @@ def decide_remotely(
                 seen.update(snapshot.items)
             refs = op.send(snapshot)
     except StopIteration as done:
-        return Attempt(done.value, seen, on, tuple(hoped))
+        all_limited = [each for each in limits if each is not None]
+        longest = max(all_limited, default=None) if len(all_limited) == len(limits) else None
+        return Attempt(done.value, seen, on, tuple(hoped), longest)
 
 
 def _without_a_read(
@@ -257,6 +285,7 @@ def draft_transaction(
             reads=decision.reads,
             signals=decision.signals,
             ends=decision.ends,
+            longest=attempt.longest,
         ),
         after,
     )

@@ -28,21 +28,52 @@ KEYS_AT_ONCE = 100
 FIRST_PAGE, LEAST_PAGE, MOST_PAGE = 16, 2, 1000
 PAGE_BYTES = 1_000_000
 """A page of more than this is followed by a smaller one."""
+BYTES_AT_ONCE = 4 * 1024 * 1024
+"""Bytes of one answer with values that others wrote, about."""
 OWN_OPERATIONS = 8
 """Operations that the runner adds to a commit, such as the check of its entry."""
 
 
 def looked_up(
-    wanted: Iterable[str], *, times: bool = False, fresh: bool = True
+    wanted: Iterable[str], *, times: bool = False, fresh: bool = True, longest: int | None = None
 ) -> Op[dict[str, Item | None]]:
     """Read many keys, in portions: one round trip for each."""
     keys_ = list(dict.fromkeys(wanted))
     found: dict[str, Item | None] = {}
     for start in range(0, len(keys_), KEYS_AT_ONCE):
         some = keys_[start : start + KEYS_AT_ONCE]
-        snapshot: Snapshot = yield Read(*some, times=times, fresh=fresh)
+        snapshot: Snapshot = yield Read(*some, times=times, fresh=fresh, longest=longest)
         found.update(snapshot.items)
     return found
+
+
+def looked_up_within(limits: Mapping[str, int]) -> Op[dict[str, Item | None]]:
+    """Read values that others wrote, each of at most its number of bytes; longer ones are left out.
+
+    Small values come with one read.  Only then the sizes of the others are known, and they are
+    read in portions: a writer of the store cannot make its readers take more memory.
+    """
+    wanted = list(limits)
+    found: dict[str, Item | None] = {}
+    for start in range(0, len(wanted), KEYS_AT_ONCE):
+        some = wanted[start : start + KEYS_AT_ONCE]
+        small = min(BYTES_AT_ONCE // len(some), max(limits[key] for key in some))
+        found |= yield from looked_up(some, longest=small)
+    large = {
+        key: item.omitted
+        for key, item in found.items()
+        if item is not None and 0 < item.omitted <= limits[key]
+    }
+    while large:  # from small to large: as many of the largest one of a portion must fit
+        some, sizes = [], sorted(large.items(), key=lambda pair: pair[1])
+        for key, size in sizes:
+            if some and size * (len(some) + 1) > BYTES_AT_ONCE:
+                break
+            some.append(key)
+        found |= yield from looked_up(some, longest=max(large.pop(key) for key in some))
+    return {
+        key: None if (item := found[key]) is None else item.at_most(limits[key]) for key in wanted
+    }
 
 
 def every(*prefixes: str, most: int | None = None) -> Op[list[Item]]:
@@ -69,13 +100,22 @@ class Pages:
 
     after         the last key of the last page: another reader may continue there
     limit         the maximum number of items in the next page
+    longest       bytes above which a value is left out; None for no limit
     finished      whether no page follows
     items, bytes  the totals of all pages
     revision      the revision of the first page
     """
 
-    def __init__(self, prefix: str, after: str = "", limit: int = FIRST_PAGE) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        after: str = "",
+        limit: int = FIRST_PAGE,
+        *,
+        longest: int | None = None,
+    ) -> None:
         self.prefix = prefix
+        self.longest = longest
         self.after = after
         self.limit = limit
         self.finished = False
@@ -84,7 +124,7 @@ class Pages:
     def read(self, most: int = MOST_PAGE) -> Op[tuple[Item, ...]]:
         """The next page, of at most this number of items."""
         page = Range(self.prefix, self.after, min(self.limit, most))
-        snapshot: Snapshot = yield Read(page)
+        snapshot: Snapshot = yield Read(page, longest=self.longest)
         found = snapshot.ranges[page]
         size = sum(len(item.value) for item in found)
         large = size > PAGE_BYTES

@@ -336,7 +336,7 @@ class Runner:
                     decision.quiet,
                     recheck,
                 )
-            known, guessed = {} if answer is None else dict(answer.items), False
+            known, guessed = {} if answer is None else _whole(answer.items), False
             hope = hopeful and all(known.get(key, ALIVE) is not None for key in attempt.hoped)
             if self.clock.monotonic() > ends:
                 break
@@ -399,6 +399,11 @@ class Runner:
         return self._randomness(1)[0] / 255 * self.capabilities.allow(longest)
 
 
+def _whole(items: Mapping[str, Item | None]) -> dict[str, Item | None]:
+    """The items of a conflict that have their values; the others are read if they are needed."""
+    return {key: item for key, item in items.items() if item is None or not item.omitted}
+
+
 def pooled(size: int, pieces: int = 32) -> bytes:
     """Random bytes, fetched in larger portions: the system call takes longer than their use."""
     pool = _pools.setdefault(size, deque())
@@ -432,10 +437,10 @@ class _WatchedView:
         self._view = view
         self.trouble: Exception | None = None
 
-    def read(self, *refs: Ref) -> Snapshot:
+    def read(self, *refs: Ref, longest: int | None = None) -> Snapshot:
         """All the refs as the transaction sees them."""
         try:
-            return self._view.read(*refs)
+            return self._view.read(*refs, longest=longest)
         except Exception as error:
             self.trouble = error
             raise

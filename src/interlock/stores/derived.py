@@ -48,7 +48,9 @@ class BlockingStore:
         """Whether the data that was opened is gone."""
         return False
 
-    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+    def read(
+        self, *refs: Ref, times: bool = False, fresh: bool = True, longest: int | None = None
+    ) -> Snapshot:
         """All the refs at one revision."""
         raise NotImplementedError
 
@@ -72,13 +74,15 @@ class BlockingStore:
             puts = alive(puts, answer)
         return frozenset([put.key for put in puts])
 
-    async def read_async(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+    async def read_async(
+        self, *refs: Ref, times: bool = False, fresh: bool = True, longest: int | None = None
+    ) -> Snapshot:
         """Read in an event loop."""
         if self.capabilities.latency <= FAST:
-            return self.read(*refs, times=times, fresh=fresh)
+            return self.read(*refs, times=times, fresh=fresh, longest=longest)
         import asyncio
 
-        return await asyncio.to_thread(self.read, *refs, times=times, fresh=fresh)
+        return await asyncio.to_thread(self.read, *refs, times=times, fresh=fresh, longest=longest)
 
     def commit_async(self, txn: Txn) -> Awaitable[Answer]:
         """Commit in an event loop; an engine that transacts only settles this way."""

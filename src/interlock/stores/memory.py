@@ -26,7 +26,6 @@ from interlock.store import (
     Change,
     Check,
     Committed,
-    Conflict,
     Extent,
     Finding,
     Item,
@@ -40,6 +39,7 @@ from interlock.store import (
     StoreMark,
     Txn,
     Work,
+    conflict,
     covers,
     scopes,
 )
@@ -113,12 +113,18 @@ class MemoryStore(BlockingStore):
                 store._users += 1
             return store
 
-    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:  # noqa: ARG002 - it always has both
+    def read(
+        self,
+        *refs: Ref,
+        times: bool = False,  # noqa: ARG002 - it always has them
+        fresh: bool = True,  # noqa: ARG002 - always
+        longest: int | None = None,
+    ) -> Snapshot:
         """All the refs at one revision."""
         with self._mutex:
             self._open()
-            items = {ref: self._item(ref) for ref in refs if isinstance(ref, str)}
-            ranges = {ref: self._many(ref) for ref in refs if not isinstance(ref, str)}
+            items = {ref: self._item(ref, longest) for ref in refs if isinstance(ref, str)}
+            ranges = {ref: self._many(ref, longest) for ref in refs if not isinstance(ref, str)}
             return Snapshot(self._revision, items, ranges)
 
     def commit(self, txn: Txn) -> Answer:
@@ -126,7 +132,7 @@ class MemoryStore(BlockingStore):
         with self._mutex:
             self._open_to_commits()
             if not self._holds(txn):
-                return Conflict({key: self._item(key) for key in txn.asked})
+                return conflict(txn, {key: self._item(key) for key in txn.asked})
             self._apply(txn)
             return Committed(self._revision, {key: self._item(key) for key in txn.asked})
 
@@ -287,14 +293,15 @@ class MemoryStore(BlockingStore):
     def _expired(self, row: _Row) -> bool:
         return row.expires is not None and row.expires <= self._clock.monotonic()
 
-    def _item(self, key: str) -> Item | None:
+    def _item(self, key: str, longest: int | None = None) -> Item | None:
         row = self._rows.get(key)
         if row is None or self._expired(row):
             return None
         left = None if row.expires is None else row.expires - self._clock.monotonic()
-        return Item(key, row.value, row.revision, row.created, row.entry, row.hash, left)
+        item = Item(key, row.value, row.revision, row.created, row.entry, row.hash, left)
+        return item if key.startswith(LOG) else item.at_most(longest)
 
-    def _many(self, ref: Range | Log) -> tuple[Item, ...]:
+    def _many(self, ref: Range | Log, longest: int | None) -> tuple[Item, ...]:
         if isinstance(ref, Log):
             return self._entries(ref)
         start = bisect_left(self._order, max(ref.prefix, ref.after))
@@ -302,7 +309,7 @@ class MemoryStore(BlockingStore):
         for key in self._order[start:]:
             if not key.startswith(ref.prefix) or len(found) == ref.limit:
                 break
-            item = self._item(key)
+            item = self._item(key, longest)
             if item is not None and key != ref.after:
                 found.append(item)
         return tuple(found)

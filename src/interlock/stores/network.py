@@ -134,20 +134,27 @@ class NetworkStore:
         """Connect in an event loop."""
         await drive_async(self._opening(), self.transport)
 
-    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:  # noqa: ARG002 - always
+    def read(
+        self,
+        *refs: Ref,
+        times: bool = False,
+        fresh: bool = True,  # noqa: ARG002 - always
+        longest: int | None = None,
+    ) -> Snapshot:
         """All the refs at one revision."""
         self.check()
-        return drive(self._read(refs, times=times), self.transport)
+        return drive(self._read(refs, times=times, longest=longest), self.transport)
 
     def read_async(
         self,
         *refs: Ref,
         times: bool = False,
         fresh: bool = True,  # noqa: ARG002 - always
+        longest: int | None = None,
     ) -> Awaitable[Snapshot]:
         """Read in an event loop."""
         self.check()
-        return drive_async(self._read(refs, times=times), self.transport)
+        return drive_async(self._read(refs, times=times, longest=longest), self.transport)
 
     def commit(self, txn: Txn) -> Answer:
         """Check and write, all or nothing, in one request."""
@@ -248,7 +255,7 @@ class NetworkStore:
     def _open(self) -> Op[None]:
         raise NotImplementedError
 
-    def _read(self, refs: tuple[Ref, ...], *, times: bool) -> Op[Snapshot]:
+    def _read(self, refs: tuple[Ref, ...], *, times: bool, longest: int | None) -> Op[Snapshot]:
         raise NotImplementedError
 
     def _commit(self, txn: Txn) -> Op[Answer]:

@@ -140,10 +140,12 @@ class FaultyStore(BlockingStore):
         for request in late:
             self.arrived.append((request.txn.id, self._store.commit(request.txn)))
 
-    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+    def read(
+        self, *refs: Ref, times: bool = False, fresh: bool = True, longest: int | None = None
+    ) -> Snapshot:
         """As the store does."""
         self._operate()
-        return self._store.read(*refs, times=times, fresh=fresh)
+        return self._store.read(*refs, times=times, fresh=fresh, longest=longest)
 
     def commit(self, txn: Txn) -> Answer:
         """As the store does, unless a fault is drawn."""
@@ -154,7 +156,7 @@ class FaultyStore(BlockingStore):
                 return self._store.commit(txn)
             case "conflict":
                 self._note(txn, "conflict")
-                return Conflict(self._store.read(*txn.asked).items)
+                return Conflict(self._store.read(*txn.asked, longest=txn.longest).items)
             case "delay":
                 return self._delay(txn)
             case "lost reply":

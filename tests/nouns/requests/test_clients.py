@@ -357,11 +357,13 @@ class Flaky(MemoryStore):
 
     failures = 0
 
-    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+    def read(
+        self, *refs: Ref, times: bool = False, fresh: bool = True, longest: int | None = None
+    ) -> Snapshot:
         if self.failures:
             self.failures -= 1
             raise StoreAway("the store does not answer; wait")
-        return super().read(*refs, times=times, fresh=fresh)
+        return super().read(*refs, times=times, fresh=fresh, longest=longest)
 
 
 def test_a_wait_for_a_result_goes_on_through_an_outage_of_the_home() -> None:

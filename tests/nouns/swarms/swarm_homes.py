@@ -54,9 +54,11 @@ class BusConnection(FaultyStore):
         """What this home has committed on the bus."""
         return []
 
-    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+    def read(
+        self, *refs: Ref, times: bool = False, fresh: bool = True, longest: int | None = None
+    ) -> Snapshot:
         self._pass()
-        return super().read(*refs, times=times, fresh=fresh)
+        return super().read(*refs, times=times, fresh=fresh, longest=longest)
 
     def commit(self, txn: Txn) -> Answer:
         self._pass()

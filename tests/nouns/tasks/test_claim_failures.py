@@ -109,11 +109,13 @@ def cut_after_a_lost_reply(client: Client) -> None:
     network = client.network
     read = network.read
 
-    def cut(*refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+    def cut(
+        *refs: Ref, times: bool = False, fresh: bool = True, longest: int | None = None
+    ) -> Snapshot:
         if refs == (keys.data("t1"),):
             network.read = read  # type: ignore[method-assign]  # the connection is back
             raise StoreAway("the connection was cut")
-        return read(*refs, times=times, fresh=fresh)
+        return read(*refs, times=times, fresh=fresh, longest=longest)
 
     network.read = cut  # type: ignore[method-assign]  # the network at its worst
     network.script(["lost reply"])

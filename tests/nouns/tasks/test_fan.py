@@ -120,8 +120,10 @@ class Counting(MemoryStore):
         super().__init__(FakeClock())
         self.work = 0
 
-    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
-        return self._counted(super().read(*refs, times=times, fresh=fresh))
+    def read(
+        self, *refs: Ref, times: bool = False, fresh: bool = True, longest: int | None = None
+    ) -> Snapshot:
+        return self._counted(super().read(*refs, times=times, fresh=fresh, longest=longest))
 
     def _counted(self, found: Snapshot) -> Snapshot:
         self.work += len(found.items) + sum(map(len, found.ranges.values()))
@@ -130,7 +132,10 @@ class Counting(MemoryStore):
     def transact(self, work: Work) -> Any:
         class View:
             def __init__(self, view: Any) -> None:
-                self.read = lambda *refs: counted(view.read(*refs))
+                self._view = view
+
+            def read(self, *refs: Ref, longest: int | None = None) -> Snapshot:
+                return counted(self._view.read(*refs, longest=longest))
 
         counted = self._counted
 

@@ -96,7 +96,7 @@ class Acknowledgements:
         results = {key: keys.bus_result(keys.agent_of(key), keys.id_of(key)) for key in posted}
 
         def work(_runner: Runner) -> Op[dict[str, Item | None]]:
-            return (yield from looked_up(results.values()))
+            return (yield from looked_up(results.values(), longest=0))
 
         there = yield from self._home.bus.on(own, work)
         return [item for item in items if item.key in results and there[results[item.key]] is None]

@@ -3,6 +3,10 @@
 Verifying happens outside of any transaction.  The commit relies on the trust that was used: if a
 key is revoked in between, nothing is taken in, and the batch is verified again with the trust as it
 is then.  What is refused has no such commit, so it is refused only by a trust that was just read.
+
+Anyone with the credentials of the bus may put values of any size there.  So an envelope is read
+only up to the size that one may have, and a body up to the size that its verified head names; of
+what is longer, only the size is read.  It is refused as any other rubbish, and deleted.
 """
 
 from __future__ import annotations
@@ -20,9 +24,10 @@ from interlock.nouns.swarms.envelope import (
     claimed_sender,
     claimed_signers,
     open_envelope,
+    too_large,
 )
-from interlock.nouns.swarms.head import MessageHead, RequestHead, ResultHead
-from interlock.runtime.reads import KEYS_AT_ONCE, looked_up
+from interlock.nouns.swarms.head import ENVELOPE_LIMIT, MessageHead, RequestHead, ResultHead
+from interlock.runtime.reads import BYTES_AT_ONCE, KEYS_AT_ONCE, looked_up, looked_up_within
 from interlock.steps import Op, Read
 from interlock.store import Change, Item, Range, Resync
 
@@ -45,9 +50,11 @@ AT_ONCE = 48
 _OPERATIONS = 16
 """Operations of one envelope in the commit that takes it in, at most."""
 _FEW = 8
-"""Envelopes that are read together with their bodies: nothing is known of the bodies before."""
-_BODIES_AT_ONCE = 4 * 1024 * 1024
+"""Envelopes that are read together with their bodies, of which nothing is known before."""
+_BODIES_AT_ONCE = BYTES_AT_ONCE
 """Bytes of bodies that are taken in together, by what their heads say."""
+_SMALL_BODY = 128 * 1024
+"""Bytes of a body that is read together with its envelope, at most."""
 
 
 class EnvelopeOnBus(Struct, frozen=True, kw_only=True):
@@ -56,8 +63,13 @@ class EnvelopeOnBus(Struct, frozen=True, kw_only=True):
     key: str
     value: bytes
     body_key: str
+    omitted: int = 0
+    """Its bytes, if it is too large to be read."""
+    revision: int = 0
     body: bytes | None = None
     """Its body, if that was read with it."""
+    body_size: int = 0
+    """The bytes of its body, also if that is too large to be read."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -122,7 +134,7 @@ class Incoming:
         pages = [Range(folder, limit=self._at_once) for folder in folders]
 
         def work(_runner: Runner) -> Op[list[tuple[Item, ...]]]:
-            ranges = (yield Read(*pages)).ranges
+            ranges = (yield Read(*pages, longest=ENVELOPE_LIMIT)).ranges
             return [ranges[page] for page in pages]
 
         items = yield from self._home.bus.on(own, work)
@@ -142,9 +154,11 @@ class Incoming:
             for key in some
         ]
         few = len(wanted) <= _FEW
+        longest = _SMALL_BODY if few else ENVELOPE_LIMIT
 
         def work(_runner: Runner) -> Op[dict[str, Item | None]]:
-            return (yield from looked_up((*wanted, *filter(None, bodies if few else ()))))
+            both = (*wanted, *filter(None, bodies if few else ()))
+            return (yield from looked_up(both, longest=longest))
 
         items = yield from self._home.bus.on(own, work)
         there = [[item for key in some if (item := items[key])] for some in by_folder]
@@ -213,13 +227,12 @@ class Incoming:
         refused: list[tuple[EnvelopeOnBus, EnvelopeRefused]] = []
         now = self._home.now()
         for each in found:
-            result = open_envelope(
-                each.value,
-                kind,
-                trust.keys.get,
-                bus=own.bus_id,
-                now=now,
-                swarm=own.name,
+            result = (
+                too_large(each.omitted, kind)
+                if each.omitted
+                else open_envelope(
+                    each.value, kind, trust.keys.get, bus=own.bus_id, now=now, swarm=own.name
+                )
             )
             if isinstance(result, EnvelopeRefused):
                 refused.append((each, result))
@@ -237,16 +250,18 @@ class Incoming:
         Another process may have taken one in by now.  Its body is gone then, but not wrong.
         """
         missing = [each for each, _ in opened if each.body is None]
+        limits = {each.body_key: envelope.head.source_size for each, envelope in opened}
 
         def work(_runner: Runner) -> Op[dict[str, Item | None]]:
-            return (yield from looked_up(key for each in missing for key in each.keys))
+            bodies = {each.body_key: limits[each.body_key] for each in missing}
+            return (yield from looked_up_within({**{each.key: 0 for each in missing}, **bodies}))
 
         items = (yield from self._home.bus.on(own, work)) if missing else {}
         there: dict[str, EnvelopeOnBus] = {}
         for each in missing:
             item, body = items[each.key], items[each.body_key]
-            if item is not None and item.value == each.value:
-                there[each.key] = replace(each, body=b"" if body is None else body.value)
+            if item is not None and item.revision == each.revision:
+                there[each.key] = _with_body(each, body)
         return [
             (there.get(each.key, each), envelope)
             for each, envelope in opened
@@ -288,15 +303,22 @@ def _envelopes(
     for item in sorted(items, key=lambda item: (item.revision, item.key)):
         body_key = _body_key(folder, item.key)
         body = (read or {}).get(body_key)
-        found.append(
-            EnvelopeOnBus(
-                key=item.key,
-                value=item.value,
-                body_key=body_key,
-                body=None if body is None else body.value,
-            )
+        envelope = EnvelopeOnBus(
+            key=item.key,
+            value=item.value,
+            body_key=body_key,
+            omitted=item.omitted,
+            revision=item.revision,
         )
+        whole = body is not None and not body.omitted
+        found.append(_with_body(envelope, body) if whole else envelope)
     return found
+
+
+def _with_body(envelope: EnvelopeOnBus, body: Item | None) -> EnvelopeOnBus:
+    if body is None:
+        return replace(envelope, body=b"")
+    return replace(envelope, body=body.value, body_size=body.size)
 
 
 def _misplaced(found: EnvelopeOnBus, opened: OpenedEnvelope[Any]) -> EnvelopeRefused | None:

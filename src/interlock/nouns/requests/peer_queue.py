@@ -149,7 +149,7 @@ class PeerQueues:
         published = yield from self._published(own, swarm, fresh=False)
         before = self._counts.get(swarm)
         long = published > QUEUE_NOTICE or (before and before.queue.depth > QUEUE_NOTICE)
-        on_bus, pages = 0, Pages(keys.bus_request(swarm))
+        on_bus, pages = 0, Pages(keys.bus_request(swarm), longest=0)
         while not pages.finished and on_bus + published < limits.queue_most:
             on_bus += len((yield from self._bus.on(own, lambda _: pages.read(MOST_PAGE))))
             if on_bus > QUEUE_NOTICE and not long:

@@ -367,7 +367,8 @@ def _arrivals(
     arrivals: list[Arrival] = []
     for each, envelope in opened:
         body = each.body or b""
-        if (wrong := body_refusal(envelope.head, body) or _no_json(envelope, body)) is not None:
+        wrong = body_refusal(envelope.head, body, each.body_size) or _no_json(envelope, body)
+        if wrong is not None:
             refused.append((each, wrong))
         else:
             arrivals.append(_arrival(envelope, each.value, body))

@@ -271,7 +271,7 @@ def _results(verified: VerifiedEnvelopes[ResultHead]) -> list[Result]:
     """The results whose bodies are those that were signed for; the others are refused."""
     results: list[Result] = []
     for each, envelope in verified.opened:
-        wrong = body_refusal(envelope.head, each.body or b"")
+        wrong = body_refusal(envelope.head, each.body or b"", each.body_size)
         if wrong is None:
             results.append((envelope, each.body or b""))
         else:

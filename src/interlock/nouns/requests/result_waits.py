@@ -128,7 +128,7 @@ class ResultWaits:
         """Take a result in that is on the bus already."""
 
         def work(_runner: Runner) -> Op[Snapshot]:
-            snapshot: Snapshot = yield Read(keys.bus_result(own.name, wait.request))
+            snapshot: Snapshot = yield Read(keys.bus_result(own.name, wait.request), longest=0)
             return snapshot
 
         snapshot = yield from self._home.bus.on(own, work)

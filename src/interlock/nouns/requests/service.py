@@ -244,7 +244,7 @@ def _arrives(change: Change | Resync) -> bool:
 def _present(own: OwnSwarm) -> Op[frozenset[str]]:
     """The keys of the first envelopes for us."""
     pages = [Range(folder, limit=8) for folder in folders_of(own)]
-    ranges = (yield Read(*pages)).ranges
+    ranges = (yield Read(*pages, longest=0)).ranges
     return frozenset(item.key for page in pages for item in ranges[page])
 
 

@@ -92,7 +92,7 @@ def _look_on_bus(context: Context, sent: OutgoingRequest) -> Op[tuple[SeenOnBus 
     result_key = keys.bus_result(own.name, sent.id)
 
     def work(_runner: Runner) -> Op[dict[str, Item | None]]:
-        return (yield from looked_up((request_key, result_key)))
+        return (yield from looked_up((request_key, result_key), longest=0))
 
     try:
         there = yield from context.bus.on(own, work, urgent=True)

@@ -33,7 +33,7 @@ from interlock.core.decision import Decision, Event, Write
 from interlock.core.signing import Signer
 from interlock.errors import BusTrouble, NotAllowed
 from interlock.nouns.swarms import registry
-from interlock.nouns.swarms.head import AGENT_KEYS_LIMIT, AgentKey, agent_key
+from interlock.nouns.swarms.head import AGENT_KEYS_LIMIT, REGISTRY_LIMIT, AgentKey, agent_key
 from interlock.nouns.swarms.own_keys import own_swarm, verified_own
 from interlock.nouns.swarms.swarm import OwnAgentKeys, OwnSwarm, decode_agent_keys
 from interlock.runtime.reads import every, readable
@@ -182,7 +182,7 @@ def _is_listed(own: OwnSwarm, fingerprint: str, runner: Runner, wait: float) -> 
     key, clock = keys.registry_entry(own.name), runner.clock
     ends = clock.monotonic() + wait
     while True:
-        snapshot: Snapshot = yield Read(key)
+        snapshot: Snapshot = yield Read(key, longest=REGISTRY_LIMIT)
         entry = verified_own(snapshot[key], own, clock.wall())
         if entry is not None and fingerprint in entry.agent_keys():
             return True

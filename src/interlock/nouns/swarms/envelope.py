@@ -201,11 +201,19 @@ def open_envelope(
     return OpenedEnvelope(head=head, digest=sha256(envelope.payload).hexdigest(), key=key)
 
 
-def body_refusal(head: BodyHead, body: bytes) -> EnvelopeRefused | None:
-    """Why this is not the body that was signed for; None if it is."""
-    detail = ""
-    if len(body) != head.source_size:
-        detail = f"the body has {len(body)} bytes, and {head.source_size} were signed"
+def too_large(size: int, kind: type[Head]) -> EnvelopeRefused:
+    """The refusal of an envelope that has more bytes than one of this kind may have."""
+    return _refused("too_large", f"the envelope has {size} bytes, above {kind.limit}")
+
+
+def body_refusal(head: BodyHead, body: bytes, size: int = 0) -> EnvelopeRefused | None:
+    """Why this is not the body that was signed for; None if it is.
+
+    ``size`` is that of a body which was not read, since it is larger than was signed.
+    """
+    detail, size = "", max(size, len(body))
+    if size != head.source_size:
+        detail = f"the body has {size} bytes, and {head.source_size} were signed"
     elif sha256(body).hexdigest() != head.source_hash:
         detail = "the body has another hash than was signed"
     if not detail:
@@ -270,7 +278,7 @@ def _verified(
 ) -> tuple[_Bytes, dict[str, TrustedKey]] | EnvelopeRefused:
     """The parts of an envelope, and the keys on our list whose signatures fit."""
     if len(data) > kind.limit:
-        return _refused("too_large", f"the envelope has {len(data)} bytes, above {kind.limit}")
+        return too_large(len(data), kind)
     envelope = _unpacked(data)
     if envelope is None:
         return _refused("malformed", "it is not the one text of an envelope")

@@ -39,7 +39,7 @@ from interlock.nouns.swarms.envelope import (
     open_envelope,
     sign_head,
 )
-from interlock.nouns.swarms.head import ABILITY, RegisteredAgent, RegistryHead
+from interlock.nouns.swarms.head import ABILITY, REGISTRY_LIMIT, RegisteredAgent, RegistryHead
 from interlock.nouns.swarms.limits import LARGEST_QUEUE
 from interlock.nouns.swarms.own_keys import (
     adopt_rotation,
@@ -58,7 +58,7 @@ from interlock.nouns.swarms.swarm import (
     decode_own,
     decode_own_entry,
 )
-from interlock.runtime.attempt import DecideOp
+from interlock.runtime.attempt import DecideOp, Limited
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up
 from interlock.runtime.runner import Runner
@@ -146,7 +146,7 @@ def _other_owner(own: OwnSwarm, now: float) -> Op[str]:
 
     An entry without a valid signature, or an expired one, takes no name.
     """
-    snapshot: Snapshot = yield Read(keys.registry_entry(own.name))
+    snapshot: Snapshot = yield Read(keys.registry_entry(own.name), longest=REGISTRY_LIMIT)
     item = snapshot[keys.registry_entry(own.name)]
     if item is None or own.fingerprint in claimed_signers(item.value, RegistryHead):
         return ""
@@ -259,7 +259,7 @@ def _is_due(
 
 def _own_entry_on_bus(own: OwnSwarm, now: float) -> Op[RegistryHead | None]:
     """Our entry as it stands on the bus; None if none is there that one of our keys signed."""
-    snapshot: Snapshot = yield Read(keys.registry_entry(own.name))
+    snapshot: Snapshot = yield Read(keys.registry_entry(own.name), longest=REGISTRY_LIMIT)
     return verified_own(snapshot[keys.registry_entry(own.name)], own, now)
 
 
@@ -302,7 +302,7 @@ def _put_entry(
     key, live = keys.registry_entry(own.name), keys.swarm_live(own.name)
 
     def deciding() -> DecideOp[EntryPublished]:
-        stands = verified_own((yield (key,))[key], own, now)
+        stands = verified_own((yield Limited.of((key,), REGISTRY_LIMIT))[key], own, now)
         if stands is not None and stands.version >= version:
             return Decision(outcome=EntryPublished(version=stands.version, now=False))
         return Decision(

@@ -30,6 +30,7 @@ from interlock.core import codec, keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.errors import BusTrouble, StoreBusy
 from interlock.nouns.swarms import registry
+from interlock.nouns.swarms.head import REGISTRY_LIMIT
 from interlock.nouns.swarms.registry import KnownSwarm
 from interlock.nouns.swarms.registry_rules import (
     EntryAccepted,
@@ -52,7 +53,7 @@ from interlock.nouns.swarms.swarm import (
 from interlock.nouns.swarms.sync_rules import judge_state
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import every, looked_up, readable
+from interlock.runtime.reads import every, looked_up_within, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import Op, Read
 from interlock.store import Item, Snapshot
@@ -157,7 +158,9 @@ def _revocable(state: PeerState) -> list[str]:
 
 def _read_bus(_runner: Runner, states: Sequence[PeerState]) -> Op[dict[str, BusView]]:
     """What the bus has about these peers."""
-    items = yield from looked_up(key for state in states for key in _wanted(state))
+    items = yield from looked_up_within(
+        {key: REGISTRY_LIMIT for state in states for key in _wanted(state)}
+    )
     return {state.peer.swarm: _view(state, items) for state in states}
 
 
@@ -166,11 +169,16 @@ def _view(state: PeerState, items: Mapping[str, Item | None]) -> BusView:
     entry, snapshot = items[keys.registry_entry(swarm)], items[keys.state(swarm)]
     found = [items[keys.revocation(swarm, name)] for name in _revocable(state)]
     return BusView(
-        entry=None if entry is None else entry.value,
+        entry=None if entry is None else _judgeable(entry),
         live=items[keys.swarm_live(swarm)] is not None,
-        revocations=tuple([item.value for item in found if item is not None]),
-        state=None if snapshot is None else snapshot.value,
+        revocations=tuple([_judgeable(item) for item in found if item is not None]),
+        state=None if snapshot is None else _judgeable(snapshot),
     )
+
+
+def _judgeable(item: Item) -> bytes:
+    """The value; one that is too long to be read is refused for its length, whatever it says."""
+    return bytes(REGISTRY_LIMIT + 1) if item.omitted else item.value
 
 
 # Judging.

@@ -32,9 +32,9 @@ from interlock.nouns.swarms.own_keys import (
 from interlock.nouns.swarms.publish_service import publish
 from interlock.nouns.swarms.results import KeyRevoked, NotRegistered, RevokeOutcome
 from interlock.nouns.swarms.swarm import OwnSwarm, OwnSwarmChange, decode_agent_keys, decode_own
-from interlock.runtime.attempt import DecideOp
+from interlock.runtime.attempt import DecideOp, Limited
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import every, looked_up
+from interlock.runtime.reads import every, looked_up_within
 from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op
 from interlock.store import Item
@@ -171,14 +171,14 @@ def post_revocations(context: Context, own: OwnSwarm, *, urgent: bool = False) -
 
 
 def _post(runner: Runner, *, items: Sequence[Item], own: OwnSwarm) -> Op[None]:
-    there = yield from looked_up(item.key for item in items)
+    there = yield from looked_up_within({item.key: len(item.value) for item in items})
     for item in items:
         found = there[item.key]
         if found is not None and found.value == item.value:
             continue
 
         def deciding(item: Item = item) -> DecideOp[str]:
-            stands = (yield (item.key,))[item.key]
+            stands = (yield Limited.of((item.key,), len(item.value)))[item.key]
             if stands is not None and stands.value == item.value:
                 return Decision(outcome="unchanged")
             return Decision(

@@ -180,8 +180,8 @@ def open_shared(
 
     The length comes first, then the signature, then the value.
     """
-    if len(item.value) > ITEM_LIMIT:
-        return _no("too_large", f"the item has {len(item.value)} bytes, above {ITEM_LIMIT}")
+    if item.size > ITEM_LIMIT:
+        return _no("too_large", f"the item has {item.size} bytes, above {ITEM_LIMIT}")
     try:
         stands = _ITEM.decode(item.value)
     except codec.UNREADABLE:

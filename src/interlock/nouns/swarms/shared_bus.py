@@ -14,6 +14,7 @@ from interlock.core.decision import Decision, Event, Write
 from interlock.nouns.swarms.envelope import EnvelopeRefused, open_envelope
 from interlock.nouns.swarms.head import digest, milliseconds
 from interlock.nouns.swarms.shared import (
+    ITEM_LIMIT,
     OpenedShared,
     SharedCopy,
     SharedItem,
@@ -31,7 +32,7 @@ from interlock.nouns.swarms.sync_rules import (
     WriteApplied,
     nothing_there,
 )
-from interlock.runtime.attempt import DecideOp
+from interlock.runtime.attempt import DecideOp, Limited
 from interlock.runtime.identity import Actor
 from interlock.runtime.retention_clock import engine_time
 from interlock.runtime.runner import Runner
@@ -55,7 +56,7 @@ class OnBus(Struct, frozen=True, kw_only=True):
 def look(runner: Runner, *, own: OwnSwarm, key: str) -> Op[OnBus]:
     """Read a shared key on the bus, with its age by the bus's clock."""
     shared, last, live = keys.shared(key), keys.shared_last(own.name, key), keys.shared_live(key)
-    snapshot: Snapshot = yield Read(shared, last, live, times=True)
+    snapshot: Snapshot = yield Read(shared, last, live, times=True, longest=ITEM_LIMIT)
     now = yield from engine_time()
     age, measured = None, snapshot[live]
     if measured is not None:  # the engine may say less than is left, by up to its grain
@@ -81,7 +82,7 @@ def put_value(
     shared, live = keys.shared(key), keys.shared_live(key)
 
     def deciding() -> DecideOp[str]:
-        snapshot = yield (shared, live) if fresh else (shared,)
+        snapshot = yield Limited.of((shared, live) if fresh else (shared,))
         item = snapshot[shared]
         if (0 if item is None else item.revision) != head.replaces:
             return Decision(outcome="moved")

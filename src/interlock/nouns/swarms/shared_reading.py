@@ -23,6 +23,7 @@ from interlock.errors import StoreBusy
 from interlock.nouns.swarms.envelope import TrustedKey
 from interlock.nouns.swarms.registry_rules import all_trusted_keys
 from interlock.nouns.swarms.shared import (
+    ITEM_LIMIT,
     SharedCopy,
     SharedRefusal,
     StoredConflict,
@@ -37,7 +38,7 @@ from interlock.nouns.swarms.swarm import OwnSwarm, decode_peer
 from interlock.nouns.swarms.sync_rules import SYNC_EVERY
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import every, looked_up, readable
+from interlock.runtime.reads import every, looked_up, looked_up_within, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import Op
 from interlock.store import Item
@@ -186,7 +187,7 @@ class SharedReader:
 
 
 def _on_bus(_runner: Runner, *, names: Sequence[str]) -> Op[dict[str, Item | None]]:
-    found = yield from looked_up(map(keys.shared, names))
+    found = yield from looked_up_within(dict.fromkeys(map(keys.shared, names), ITEM_LIMIT))
     return {name: found[keys.shared(name)] for name in names}
 
 

@@ -26,6 +26,7 @@ from interlock.nouns.swarms import registry, share_rules
 from interlock.nouns.swarms.envelope import sign_head
 from interlock.nouns.swarms.own_keys import current_signer, own_swarm
 from interlock.nouns.swarms.shared import (
+    ITEM_LIMIT,
     SharedCopy,
     SharedRefusal,
     decode_conflict,
@@ -274,7 +275,7 @@ def _settling(id_: str, runner: Runner) -> DecideOp[bool]:
 
 def _first(_runner: Runner) -> Op[dict[str, Item]]:
     page = Range(keys.SHARED, limit=LISTED)
-    items = (yield Read(page)).ranges[page]
+    items = (yield Read(page, longest=ITEM_LIMIT)).ranges[page]
     return {keys.shared_of(item.key): item for item in items}
 
 

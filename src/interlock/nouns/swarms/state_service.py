@@ -34,14 +34,14 @@ from interlock.core.decision import Decision, Event, Write
 from interlock.core.signing import Signer
 from interlock.errors import NotAllowed
 from interlock.nouns.swarms.envelope import EnvelopeRefused, open_envelope, sign_head
-from interlock.nouns.swarms.head import AGENTS_LIMIT, milliseconds
+from interlock.nouns.swarms.head import AGENTS_LIMIT, REGISTRY_LIMIT, milliseconds
 from interlock.nouns.swarms.own_keys import current_signer
 from interlock.nouns.swarms.registry import CLOCK_SKEW, valid_keys
 from interlock.nouns.swarms.shared_reading import own_keys
 from interlock.nouns.swarms.swarm import OwnState, OwnSwarm, decode_own_state
 from interlock.nouns.swarms.sync_heads import STATE_EXPIRES, StateHead
 from interlock.nouns.swarms.sync_rules import SYNC_EVERY
-from interlock.runtime.attempt import DecideOp
+from interlock.runtime.attempt import DecideOp, Limited
 from interlock.runtime.history import PAGE, EntriesForward
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up
@@ -128,7 +128,7 @@ def verified_state(item: Item | None, own: OwnSwarm, now: float) -> StateHead | 
 
 def state_on_bus(own: OwnSwarm, now: float) -> Op[StateHead | None]:
     """Our snapshot as it stands on the bus: an operation on the bus."""
-    snapshot: Snapshot = yield Read(keys.state(own.name))
+    snapshot: Snapshot = yield Read(keys.state(own.name), longest=REGISTRY_LIMIT)
     return verified_state(snapshot[keys.state(own.name)], own, now)
 
 
@@ -292,7 +292,7 @@ def _put(
     key = keys.state(own.name)
 
     def deciding() -> DecideOp[StatePublished]:
-        stands = verified_state((yield (key,))[key], own, now)
+        stands = verified_state((yield Limited.of((key,), REGISTRY_LIMIT))[key], own, now)
         if stands is not None and stands.version >= version:
             return Decision(outcome=StatePublished(version=stands.version, now=False))
         return Decision(

@@ -11,7 +11,7 @@ from interlock.core.validate import quote, span
 from interlock.errors import BusTrouble, InterlockError
 from interlock.nouns.swarms import registry
 from interlock.nouns.swarms.envelope import claimed_keys
-from interlock.nouns.swarms.head import RegistryHead
+from interlock.nouns.swarms.head import REGISTRY_LIMIT, RegistryHead
 from interlock.nouns.swarms.own_keys import own_swarm, verified_own
 from interlock.nouns.swarms.registry_service import PeerState, peer_states
 from interlock.nouns.swarms.results import NotRegistered, SwarmList, SwarmView, TrustedKeyView
@@ -53,7 +53,7 @@ def list_swarms(context: Context) -> Op[SwarmList | NotRegistered]:
 def _on_bus(_runner: Runner, *, own: OwnSwarm) -> Op[dict[str, Item]]:
     page = Range(keys.REGISTRY, limit=STRANGERS)
     wanted = (keys.registry_entry(own.name), keys.swarm_live(own.name))
-    snapshot: Snapshot = yield Read(*wanted, page)
+    snapshot: Snapshot = yield Read(*wanted, page, longest=REGISTRY_LIMIT)
     found = {item.key: item for item in snapshot.ranges[page]}
     found.update({key: item for key, item in snapshot.items.items() if item is not None})
     return found

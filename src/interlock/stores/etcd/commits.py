@@ -39,7 +39,7 @@ from msgspec import Struct
 
 from interlock.errors import OutcomeUnknown, StoreBusy, StoreTrouble
 from interlock.steps import Op
-from interlock.store import LIVE, LOG, Answer, Check, Committed, Conflict, Item, Put, Txn
+from interlock.store import LIVE, LOG, Answer, Check, Committed, Conflict, Item, Put, Txn, conflict
 from interlock.stores.derived import renewal
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.encoding import Namespace, is_plain, plain_bounds, wrapped
@@ -107,7 +107,7 @@ class EtcdCommits:
                 seen = self._seen(kvs)
                 self._note_payloads(txn, seen)
                 if not _holds(txn, seen.items):
-                    return Conflict({key: seen.items[key] for key in txn.asked})
+                    return conflict(txn, seen.items)
             answer = yield from self._try(txn, seen)
             if isinstance(answer, Committed | Conflict):
                 return answer
@@ -275,7 +275,7 @@ class EtcdCommits:
         guessed = any(check.kind == "has" for check in txn.checks)
         if (seen is not None or learnt or guessed) and _holds(txn, found.items):
             return None if seen is None else found
-        return Conflict({key: found.items[key] for key in txn.asked})
+        return conflict(txn, found.items)
 
     def _learn(self, answer: rpc.TxnResponse, known: int) -> Op[bool]:
         """Whether a refusal shows that the log was trimmed since ``known``; raises for a mark."""
@@ -404,7 +404,7 @@ class EtcdCommits:
         items = self._items(kvs)
         asked = {key: items[key] for key in txn.asked}
         if not _holds(txn, items):
-            return Conflict(asked)
+            return conflict(txn, items)
         for put in txn.puts:
             item = items[put.key]
             if item is None or item.value != put.value:

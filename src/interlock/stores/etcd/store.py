@@ -236,7 +236,7 @@ class EtcdStore(NetworkStore):
             (TXN, rpc.TxnRequest(compare=[unless_changed], success=[put]))
         )
 
-    def _read(self, refs: tuple[Ref, ...], *, times: bool) -> Op[Snapshot]:
+    def _read(self, refs: tuple[Ref, ...], *, times: bool, longest: int | None) -> Op[Snapshot]:
         while True:
             try:
                 revision, found = yield from self._ranges(refs)
@@ -252,6 +252,8 @@ class EtcdStore(NetworkStore):
         ranges: dict[Range | Log, tuple[Item, ...]] = {}
         for ref in refs:
             some = self._items(found[ref], left)
+            if longest is not None and not isinstance(ref, Log):
+                some = [item.at_most(longest) for item in some]
             if isinstance(ref, str):
                 items[ref] = some[0] if some else None
             else:

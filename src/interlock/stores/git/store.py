@@ -223,18 +223,22 @@ class GitStore(SQLiteStore):
         """Why the remote does not answer, and since when; empty while it does."""
         return super().outage or self._git.publisher.outage
 
-    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+    def read(
+        self, *refs: Ref, times: bool = False, fresh: bool = True, longest: int | None = None
+    ) -> Snapshot:
         """All the refs at one revision; a fresh read looks at the remote first."""
         self._check()
         if fresh:
             self._refresh()
-        return super().read(*refs, times=times)
+        return super().read(*refs, times=times, longest=longest)
 
-    async def read_async(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+    async def read_async(
+        self, *refs: Ref, times: bool = False, fresh: bool = True, longest: int | None = None
+    ) -> Snapshot:
         """Read in an event loop; a thread looks at the remote."""
         if not fresh:
-            return self.read(*refs, times=times, fresh=False)
-        return await asyncio.to_thread(self.read, *refs, times=times)
+            return self.read(*refs, times=times, fresh=False, longest=longest)
+        return await asyncio.to_thread(self.read, *refs, times=times, longest=longest)
 
     async def _in_loop(self, method: Callable[[A], T], argument: A) -> T:
         return await asyncio.to_thread(method, argument)

@@ -21,6 +21,7 @@ local id, entry, hash = ARGV[1], ARGV[5], ARGV[6]
 local quiet = string.find(ARGV[4], 'quiet', 1, true) ~= nil
 local room = string.find(ARGV[4], 'room', 1, true) ~= nil
 local call, byte, match, sub = redis.call, string.byte, string.match, string.sub
+local longest = tonumber(match(ARGV[4], 'longest=(%d+)'))
 
 local function text(number)
   return string.format('%.0f', number)
@@ -101,6 +102,23 @@ local function get(key)
   return item
 end
 
+-- An item whose value is longer than the caller wants: its size, and its stamp without the value.
+local function short(item)
+  if not item or not longest or #item <= longest then
+    return item
+  end
+  local head = match(item, '^%d+ %d+ %d+ %S* %S* ')
+  local size = head and #item - #head
+  if not head then -- plain JSON: the stamp is its last member
+    local stamp, numbers, by = match(sub(item, -512), '(,?"stamp":"(%d+ %d+) (%S* %S*)"})$')
+    if not stamp then
+      return item
+    end
+    head, size = numbers .. ' 0 ' .. by .. ' ', #item - #stamp + 1
+  end
+  return size > longest and '~' .. size .. ' ' .. head or item
+end
+
 local checks, puts, deletes = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local reads, signals = tonumber(ARGV[10]), tonumber(ARGV[11])
 local at = 11
@@ -150,7 +168,7 @@ if not holds then
   end
   local answer = {0, now, not fresh and standing(id)}
   for i, key in ipairs(asked) do
-    answer[i + 3] = get(key)
+    answer[i + 3] = short(get(key))
   end
   return answer
 end

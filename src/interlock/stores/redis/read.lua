@@ -1,13 +1,15 @@
 -- One moment of the store: the last revision, the clock, and whatever was asked for.
 --
 -- KEYS  items index live log ids meta
--- ARGV  any number of: k key | r from to limit | l after before limit last
+-- ARGV  any number of: k key | r from to limit | l after before limit last; before them s longest
+--       if values that have more bytes are left out
 --
 -- Answers {revision, now, one answer for each}: an item or false for a key, pairs of key and item
 -- for a range, fours of id, txn, entry and hash for the log.
 local items, index, live, log, ids, meta = unpack(KEYS)
 local call, byte, match, sub = redis.call, string.byte, string.match, string.sub
 local CHUNK = 500
+local longest = nil
 
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -25,6 +27,23 @@ local function alive(item)
   return expires == '0' or tonumber(expires) > now
 end
 
+-- An item whose value is longer than the caller wants: its size, and its stamp without the value.
+local function short(item)
+  if not item or not longest or #item <= longest then
+    return item
+  end
+  local head = match(item, '^%d+ %d+ %d+ %S* %S* ')
+  local size = head and #item - #head
+  if not head then -- plain JSON: the stamp is its last member
+    local stamp, numbers, by = match(sub(item, -512), '(,?"stamp":"(%d+ %d+) (%S* %S*)"})$')
+    if not stamp then
+      return item
+    end
+    head, size = numbers .. ' 0 ' .. by .. ' ', #item - #stamp + 1
+  end
+  return size > longest and '~' .. size .. ' ' .. head or item
+end
+
 local function one(key)
   if sub(key, 1, 4) == 'log/' then
     local at = call('HGET', ids, sub(key, 5))
@@ -36,7 +55,20 @@ local function one(key)
     return at .. ' ' .. at .. ' 0 ' .. fields[2] .. ' ' .. fields[6] .. ' ' .. fields[4]
   end
   local item = call('HGET', items, key)
-  return alive(item) and item
+  return alive(item) and short(item)
+end
+
+-- Long values are loaded one by one, so that the server holds no more than one of them twice.
+local function some(keys)
+  if not longest then
+    return call('HMGET', items, unpack(keys))
+  end
+  local found = {}
+  for i, key in ipairs(keys) do
+    local item = call('HGET', items, key)
+    found[i] = alive(item) and short(item)
+  end
+  return found
 end
 
 -- (Its ends are made by the caller: Lua compares strings by the server's locale.)
@@ -48,8 +80,8 @@ local function range(from, to, limit)
     if #keys == 0 then
       break
     end
-    for i, item in ipairs(call('HMGET', items, unpack(keys))) do
-      if alive(item) then
+    for i, item in ipairs(some(keys)) do
+      if longest and item or alive(item) then
         found[#found + 1] = keys[i]
         found[#found + 1] = item
       end
@@ -87,7 +119,10 @@ local answer = {last, now}
 local at = 1
 while at <= #ARGV do
   local kind = ARGV[at]
-  if kind == 'k' then
+  if kind == 's' then
+    longest = tonumber(ARGV[at + 1])
+    at = at + 2
+  elseif kind == 'k' then
     answer[#answer + 1] = one(ARGV[at + 1])
     at = at + 2
   elseif kind == 'r' then

@@ -65,7 +65,7 @@ def commit_arguments(txn: Txn, latest: int, bound: int) -> list[Argument]:
         txn.id,
         str(latest),
         str(bound),
-        ("quiet " if txn.quiet else "") + ("room" if txn.makes_room else ""),
+        _flags(txn),
         txn.entry,
         txn.hash,
         str(len(txn.checks)),
@@ -83,6 +83,11 @@ def commit_arguments(txn: Txn, latest: int, bound: int) -> list[Argument]:
     found += txn.reads
     found += txn.signals
     return found
+
+
+def _flags(txn: Txn) -> str:
+    words = ("quiet " if txn.quiet else "") + ("room " if txn.makes_room else "")
+    return words if txn.longest is None else f"{words}longest={txn.longest}"
 
 
 def _wanted(check: Check) -> Argument:
@@ -114,9 +119,9 @@ def _stored(item: Item) -> bytes:
     return f"{marks} 0 {by} ".encode() + value
 
 
-def read_arguments(refs: Iterable[Ref]) -> list[Argument]:
+def read_arguments(refs: Iterable[Ref], longest: int | None = None) -> list[Argument]:
     """The arguments of read.lua."""
-    found: list[Argument] = []
+    found: list[Argument] = [] if longest is None else ["s", str(longest)]
     for ref in refs:
         if isinstance(ref, str):
             found += ("k", ref)
@@ -133,11 +138,16 @@ def item(key: str, packed: bytes, now: int) -> Item:
     """An item as it was kept: with its stamp in front, or (of a task) as the last member."""
     if packed[:1] == b"{":
         value, stamp = unstamped(packed)
-        revision, created, entry, hash_ = stamp.split(b" ", 3)
-        return Item(key, value, int(revision), int(created), entry.decode(), hash_.decode())
+        revision, created, entry, stamp = stamp.split(b" ", 3)
+        return Item(key, value, int(revision), int(created), entry.decode(), stamp.decode())
+    omitted = 0
+    if packed[:1] == b"~":  # its size stands in the place of its value
+        size, _, packed = packed[1:].partition(b" ")
+        omitted = int(size)
     revision, created, expires, entry, stamp, value = packed.split(b" ", 5)
     left = None if expires == b"0" else (int(expires) - now) / _MICRO
-    return Item(key, value, int(revision), int(created), entry.decode(), stamp.decode(), left)
+    by, hash_ = entry.decode(), stamp.decode()
+    return Item(key, value, int(revision), int(created), by, hash_, left, omitted)
 
 
 def items(keys: Iterable[str], answers: Sequence[bytes | None], now: int) -> dict[str, Item | None]:

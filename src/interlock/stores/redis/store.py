@@ -158,8 +158,14 @@ class RedisStore(NetworkStore):
         names: list[bytes] = yield from self.run(RIGHTS, (self.channel_prefix,))
         return tuple([each.decode() for each in names])
 
-    def _read(self, refs: tuple[Ref, ...], *, times: bool) -> Op[Snapshot]:  # noqa: ARG002 - always there
-        args = scripts.read_arguments(refs)
+    def _read(
+        self,
+        refs: tuple[Ref, ...],
+        *,
+        times: bool,  # noqa: ARG002 - always there
+        longest: int | None,
+    ) -> Op[Snapshot]:
+        args = scripts.read_arguments(refs, longest)
         try:
             answer = yield from self.request_with_retries(pack((*self._reads, *args)))
         except NoScript:

@@ -59,6 +59,12 @@ _COLUMNS = "key, value, revision, created, entry, hash, expires"
 _ONE = f"SELECT {_COLUMNS} FROM item WHERE key = ?"  # noqa: S608 - a constant
 _MANY = f"""SELECT {_COLUMNS} FROM item
   WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"""  # noqa: S608 - a constant
+_SHORT = (
+    "key, iif(length(value) > ?, length(value), value), revision, created, entry, hash, expires"
+)
+"""SQLite knows the length of a value without loading it."""
+_SHORT_MANY = f"""SELECT {_SHORT} FROM item
+  WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"""  # noqa: S608 - a constant
 _ENTRY = "SELECT id, value, revision, hash FROM log WHERE id = ?"
 _FIRST = """SELECT id, value, revision, hash FROM log
   WHERE revision > ? AND revision < ? ORDER BY revision LIMIT ?"""
@@ -125,14 +131,15 @@ class ReadConnection:
         self.db = db
         self._execute = db.execute
 
-    def read(self, *refs: Ref) -> Snapshot:
+    def read(self, *refs: Ref, longest: int | None = None) -> Snapshot:
         """All the refs as this transaction sees them."""
         ranges: dict[Range | Log, tuple[Item, ...]] = {}
+        keys = [ref for ref in refs if isinstance(ref, str)]
         try:
-            items = self.items([ref for ref in refs if isinstance(ref, str)])
+            items = self.items(keys) if longest is None else self._short_items(keys, longest)
             for ref in refs:
                 if not isinstance(ref, str):
-                    ranges[ref] = self._many(ref)
+                    ranges[ref] = self._many(ref, longest)
         except UnicodeDecodeError as error:
             raise apsw.CorruptError(f"text that is no text: {error.reason}") from error
         return Snapshot(self.revision(), items, ranges)
@@ -163,6 +170,27 @@ class ReadConnection:
         row = self._execute(_ONE, (key,)).fetchone()
         return None if row is None else self.make_item(row)
 
+    def _short_items(self, keys: Sequence[str], longest: int) -> dict[str, Item | None]:
+        """What stands under these keys, without the values that are longer."""
+        found: dict[str, Item | None] = {}
+        for key in keys:
+            found[key] = self.item(key) if key.startswith(LOG) else None
+        asked = [key for key in found if not key.startswith(LOG)]
+        for start in range(0, len(asked), _AT_ONCE):
+            some = asked[start : start + _AT_ONCE]
+            query = _some(len(some), _SHORT)
+            rows = cast("list[Row]", self._execute(query, (longest, *some)).fetchall())
+            found.update((row[0], self._short_item(row)) for row in rows)
+        return found
+
+    def _short_item(self, row: Row) -> Item | None:
+        """An item; the length of a value that is left out stands in its place."""
+        value: object = row[1]
+        item = self.make_item(row)
+        if item is None or not isinstance(value, int):
+            return item
+        return replace(item, value=b"", omitted=value)
+
     def revision(self) -> int:
         """The revision of the latest commit."""
         return self.standing()[0]
@@ -185,7 +213,7 @@ class ReadConnection:
         """The one row that a question must have."""
         return cast("tuple[Any, ...]", self._execute(sql, bindings).fetchone())
 
-    def _many(self, ref: Range | Log) -> tuple[Item, ...]:
+    def _many(self, ref: Range | Log, longest: int | None) -> tuple[Item, ...]:
         if isinstance(ref, Log):
             return self._entries(ref)
         found: list[Item] = []
@@ -194,8 +222,11 @@ class ReadConnection:
         while True:
             first = max(ref.prefix, after + "\0")  # SQLite seeks by one bound, and walks to others
             bounds = (first, end, limit)
-            rows = cast("list[Row]", self._execute(_MANY, bounds).fetchall())
-            found += [item for row in rows if (item := self.make_item(row)) is not None]
+            if longest is None:
+                rows = cast("list[Row]", self._execute(_MANY, bounds).fetchall())
+            else:
+                rows = cast("list[Row]", self._execute(_SHORT_MANY, (longest, *bounds)).fetchall())
+            found += [item for row in rows if (item := self._short_item(row)) is not None]
             if len(rows) < limit or len(found) >= limit:
                 return tuple(found[:limit])
             after = rows[-1][0]
@@ -475,15 +506,15 @@ def close_connection(db: apsw.Connection, files: OpenFiles) -> None:
     db.close()
 
 
-def _some(number: int) -> str:
+def _some(number: int, columns: str = _COLUMNS) -> str:
     """The query for this number of keys; SQLite caches each prepared statement."""
-    if number not in _questions:
+    if (number, columns) not in _questions:
         places = ", ".join("?" * number)
-        _questions[number] = f"SELECT {_COLUMNS} FROM item WHERE key IN ({places})"  # noqa: S608
-    return _questions[number]
+        _questions[number, columns] = f"SELECT {columns} FROM item WHERE key IN ({places})"  # noqa: S608
+    return _questions[number, columns]
 
 
-_questions: dict[int, str] = {}
+_questions: dict[tuple[int, str], str] = {}
 
 
 def item_of(row: Row) -> Item | None:

@@ -36,6 +36,7 @@ from interlock.store import (
     Txn,
     View,
     Work,
+    conflict,
 )
 from interlock.stores.derived import BlockingStore, RenewalWork
 from interlock.stores.marks import (
@@ -158,7 +159,13 @@ class SQLiteStore(BlockingStore):
         """Why nothing is answered any more, if the file is gone or was moved."""
         return self._files.gone or self._engine.moved
 
-    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:  # noqa: ARG002 - it always has both
+    def read(
+        self,
+        *refs: Ref,
+        times: bool = False,  # noqa: ARG002 - it always has them
+        fresh: bool = True,  # noqa: ARG002 - always
+        longest: int | None = None,
+    ) -> Snapshot:
         """All the refs at one revision; a writer does not block it."""
         self._check()
         db: apsw.Connection | None = None
@@ -170,7 +177,7 @@ class SQLiteStore(BlockingStore):
                     if db.in_transaction:
                         db.execute("ROLLBACK")
                     db.execute("BEGIN")
-                    snapshot = reader.read(*refs)
+                    snapshot = reader.read(*refs, longest=longest)
                 finally:
                     if db.in_transaction:
                         db.execute("COMMIT")
@@ -183,20 +190,20 @@ class SQLiteStore(BlockingStore):
 
     def commit(self, txn: Txn) -> Answer:
         """Check and write in one transaction."""
-        conflict: list[Conflict] = []
+        refused: list[Conflict] = []
 
         def work(view: View) -> Txn | None:
-            conflict.clear()
-            items = view.read(*txn.asked).items
+            refused.clear()
+            items = view.read(*txn.asked, longest=_enough(txn)).items
             taken = not txn.quiet and items[txn.asked[0]] is not None
             if taken or not all(check.holds(items[check.key]) for check in txn.checks):
-                conflict.append(Conflict(items))
+                refused.append(conflict(txn, items))
                 return None
             return txn
 
         self._check()
         committed = self._writer.run(work, whole=True)
-        return conflict[0] if committed is None else committed
+        return refused[0] if committed is None else committed
 
     def transact(self, work: Work) -> Committed | None:
         """Read, decide and commit inside one transaction."""
@@ -465,6 +472,11 @@ class SQLiteStore(BlockingStore):
             return self._notifier.trouble
         socket.close()
         return "ok"
+
+
+def _enough(txn: Txn) -> int | None:
+    """The longest value that a commit needs to read; None if it compares values."""
+    return None if any(check.kind == "has" for check in txn.checks) else txn.longest
 
 
 def _size(path: str) -> int:

@@ -105,6 +105,7 @@ def txn(
     reads: tuple[str, ...] = (),
     signals: tuple[str, ...] = (),
     quiet: bool = False,
+    longest: int | None = None,
 ) -> Txn:
     """A transaction with a fresh id and, unless it is quiet, an entry and its hash."""
     id_ = id_ or fresh()
@@ -113,6 +114,7 @@ def txn(
         entry=b"" if quiet else f'{{"verb":"test","id":"{id_}"}}'.encode(),
         hash="" if quiet else f"#{id_}",
         checks=checks,
+        longest=longest,
         puts=puts,
         deletes=deletes,
         reads=reads,

@@ -66,6 +66,54 @@ class Reads(Suite):
             item = there(store, "a")
             assert item.value == value
 
+    def test_read_leaves_out_the_values_that_are_longer_than_wanted(self, store: Store) -> None:
+        puts = [Put("p/a", b""), Put("p/b", b"1234"), Put("p/c", b"12345"), Put("p/d", b"x" * 9000)]
+        plain = Put("tasks/t/status", b'{"state":"ready"}')
+        revision = write(store, *puts, plain)
+        page = Range("p/", limit=3)
+        snapshot = store.read("p/d", "p/b", plain.key, "p/e", page, Log(), longest=4)
+        found = {
+            item.key: item for item in (*snapshot.ranges[page], *snapshot.items.values()) if item
+        }
+        sizes = {key: (item.value, item.omitted, item.size) for key, item in found.items()}
+        assert sizes == {
+            "p/a": (b"", 0, 0),
+            "p/b": (b"1234", 0, 4),
+            "p/c": (b"", 5, 5),
+            "p/d": (b"", 9000, 9000),
+            plain.key: (b"", len(plain.value), len(plain.value)),
+        }
+        assert snapshot["p/e"] is None
+        whole = store.read(*found)
+        for key, item in found.items():
+            other = whole[key]
+            assert other is not None
+            stamp = (other.revision, other.created, other.entry, other.hash)
+            assert (item.revision, item.created, item.entry, item.hash) == stamp
+            assert item.revision == revision
+        assert all(entry.value for entry in snapshot.ranges[Log()])
+
+    def test_an_event_loop_leaves_out_long_values_too(self, store: Store) -> None:
+        write(store, Put("a", b"12345"))
+
+        async def read() -> Item | None:
+            return (await store.read_async("a", longest=0))["a"]
+
+        item = asyncio.run(read())
+        assert item is not None
+        assert (item.value, item.omitted) == (b"", 5)
+
+    def test_a_conflict_leaves_out_the_values_that_are_longer_than_wanted(
+        self, store: Store
+    ) -> None:
+        write(store, Put("a", b"12345"), Put("b", b"12"))
+        checks = (Check("a", "absent"), Check("b", "exists"))
+        answer = store.commit(txn(checks=checks, deletes=("a",), longest=2))
+        assert isinstance(answer, Conflict)
+        found = [answer.items["a"], answer.items["b"]]
+        assert [item and (item.value, item.omitted) for item in found] == [(b"", 5), (b"12", 0)]
+        assert there(store, "a").value == b"12345"
+
     def test_read_is_one_moment_while_others_write(self, place: Place, store: Store) -> None:
         pair = Range("pair/")
         write(store, Put("pair/a", b"0"), Put("pair/b", b"0"))
