@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,10 +18,12 @@ from tests.faces.shell import until
 
 import interlock
 from interlock import aio
+from interlock.core import keys
 from interlock.nouns.requests import service
 from interlock.nouns.requests.serving import ServedRequest
 from interlock.nouns.swarms import bus, key_files
 from interlock.nouns.swarms.results import SwarmAllowed, SwarmRegistered
+from interlock.store import Put, Range, Txn
 from interlock.stores import open_store
 from interlock.testing.audit import audit
 from interlock.testing.servers import EtcdServer, RedisServer
@@ -197,3 +201,55 @@ def test_async_clients_ask_and_serve_many_at_once(
             return found
 
     assert [each.result for each in asyncio.run(scenario())] == list(range(12))
+
+
+READER = """
+import os, resource, sys
+import cryptography.hazmat.primitives.asymmetric.ed25519
+import interlock
+
+with interlock.connect(sys.argv[1], agent="ops") as fleet:
+    fleet.requests.tend()  # everything is imported and connected
+    pages = int(open("/proc/self/statm").read().split()[0])
+    most = pages * os.sysconf("SC_PAGE_SIZE") + int(sys.argv[2])
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    fleet.requests.tend()
+    print(len(list(fleet.tasks.list())), len(list(fleet.quarantine.list())), flush=True)
+"""
+
+
+@pytest.mark.parametrize("between", ["sqlite", "redis"])
+def test_many_large_values_on_the_bus_cost_their_reader_no_memory_and_stop_no_request(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    between: str,
+) -> None:
+    monkeypatch.setenv(key_files.FOLDER, f"{tmp_path}/keys")
+    url = f"{tmp_path}/bus.db"
+    if between == "redis":
+        url = request.getfixturevalue("redis_server").url(uuid.uuid4().hex)
+    two = Two(f"{tmp_path}/shop.db", f"{tmp_path}/bank.db", url, lambda: None)
+    megabyte, large = 1 << 20, b"x" * (1 << 20)
+    reader = subprocess.Popen(
+        [sys.executable, "-c", READER, two.bank, str(24 * megabyte)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with reader, closing(open_store(two.bus)) as store:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "ready\n"
+        with interlock.connect(two.shop, agent="ada") as shop:
+            for number in range(12):
+                shop.requests.send("bank", "can:sum", [number])
+        page = Range("req-body/bank/")
+        stolen = [item.key for item in store.read(page).ranges[page]][:2]
+        rubbish = [keys.bus_request("bank", f"a{number:02}") for number in range(50)]
+        for key in (*rubbish, *stolen):
+            store.commit(Txn(id=f"txn_{uuid.uuid4().hex}", entry=b"{}", puts=(Put(key, large),)))
+        found, _ = reader.communicate("\n", timeout=60)
+        assert found == "10 52\n"
+        assert [item.key for item in store.read(Range("req"), longest=0).ranges[Range("req")]] == []
