@@ -847,3 +847,68 @@ def test_what_no_known_key_signed_cannot_be_released(attack: Attack) -> None:
     assert isinstance(attack.south.run(release(service, actor, kept.id)), out.QuarantineKept)
     attack.south.run(drop(service, actor, (kept.id,)))
     assert attack.reasons() == []
+
+
+# Deletions from the bus.
+
+
+def later(attack: Attack, name: str, *, local: bool) -> Callable[[], None]:
+    """Leave the deletions of a process for later; returns what does them."""
+    swarm = attack.pair.swarm(name, "eve", faulty=not local)
+    setattr(attack, name, swarm)
+    cleanup = swarm.requests.cleanup
+    cleanup.start = lambda: None
+    return lambda: swarm.run(cleanup.finish())
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_result_that_replaced_rubbish_is_not_deleted_with_it(
+    attack: Attack, *, local: bool
+) -> None:
+    delete = later(attack, "north", local=local)
+    request = attack.north.sent()
+    place = keys.bus_result("north", request)
+    put_item(attack.pair, attack.pair.bus, place, Raw(b'"rubbish"'))
+    attack.north.take_in()
+    attack.south.work()
+    delete()
+    assert attack.pair.bus.read(place)[place] is not None
+    attack.north.take_in()
+    assert isinstance(attack.north.result(request), out.RequestAnswered)
+    delete()
+    assert attack.pair.bus.read(place)[place] is None
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_later_attempt_is_not_deleted_with_the_one_before(attack: Attack, *, local: bool) -> None:
+    delete = later(attack, "south", local=local)
+    attack.north.sent()
+    attack.south.take_in()
+    page = Range(keys.bus_request("south"))
+    (first,) = attack.pair.bus.read(page).ranges[page]
+    attack.pair.clock.advance(61)
+    attack.north.tend()
+    delete()
+    (second,) = attack.pair.bus.read(page).ranges[page]
+    assert second.key == first.key
+    assert second.revision > first.revision
+    body = keys.bus_request_body("south", keys.id_of(first.key))
+    assert attack.pair.bus.read(body)[body] is not None
+    attack.south.take_in()
+    delete()
+    assert attack.reasons() == []
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_one_envelope_that_keeps_changing_does_not_keep_the_others_on_the_bus(
+    attack: Attack, *, local: bool
+) -> None:
+    delete = later(attack, "south", local=local)
+    for _ in range(3):
+        attack.north.sent()
+    attack.south.take_in()
+    page = Range(keys.bus_request("south"))
+    first, *_ = attack.pair.bus.read(page).ranges[page]
+    put_item(attack.pair, attack.pair.bus, first.key, Raw(b'"again"'))
+    delete()
+    assert [item.key for item in attack.pair.bus.read(page).ranges[page]] == [first.key]

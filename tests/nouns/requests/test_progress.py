@@ -109,16 +109,78 @@ def test_a_result_that_is_gone_after_it_expired_proves_nothing() -> None:
     assert state(south) == "answered"
 
 
-def test_marks_are_deleted_with_their_requests() -> None:
+def kept(south: Swarm) -> tuple[int, int]:
+    """The marks and the received requests at home, after a pass of retention."""
+    south.run(HousekeepingPass(south.runner).run(south.actor))
+    folders = Range(keys.UNACKNOWLEDGED), Range(keys.RECEIVED)
+    found = south.pair.homes["south"].read(*folders).ranges
+    return len(found[folders[0]]), len(found[folders[1]])
+
+
+def results(pair: Pair) -> list[str]:
+    folders = [Range(f"{kind}/north/") for kind in ("res", "res-body")]
+    found = pair.bus.read(*folders).ranges
+    return [item.key for folder in folders for item in found[folder]]
+
+
+def test_the_results_of_an_asker_that_never_returns_are_deleted_from_the_bus() -> None:
+    pair = Pair()
+    north, south = pair.swarm("north"), pair.swarm("south", "bob")
+    for _ in range(3):
+        north.sent(deadline=3 * 86400.0)
+        south.work()
+    pair.clock.advance(86400 + 30)  # clocks may differ
+    south.tend()
+    assert len(results(pair)) == 6
+    before = pair.bus.extent().entries
+    pair.clock.advance(60)
+    south.tend()
+    assert results(pair) == []
+    assert pair.bus.extent().entries == before + 1
+    south.tend()
+    assert {each.state for each in listed(south, received=True)} == {"answered"}
+    pair.clock.advance(3 * 86400)
+    assert kept(south) == (0, 0)
+
+
+def test_a_result_stays_as_long_as_its_asker_may_take_it_although_the_request_is_deleted() -> None:
     pair = Pair()
     north, south = pair.swarm("north"), pair.swarm("south", "bob")
     north.sent(deadline=60.0)
     south.work()
     pair.clock.advance(600)
-    south.run(HousekeepingPass(south.runner).run(south.actor))
-    folders = Range(keys.UNACKNOWLEDGED), Range(keys.RECEIVED)
-    found = pair.homes["south"].read(*folders).ranges
-    assert [found[each] for each in folders] == [(), ()]
+    assert kept(south) == (1, 0)
+    south.tend()
+    assert len(results(pair)) == 2
+    pair.clock.advance(86400)
+    south.tend()
+    assert results(pair) == []
+    assert kept(south) == (0, 0)
+
+
+def test_a_result_for_a_bus_that_is_gone_for_ever_leaves_no_mark() -> None:
+    pair = Pair()
+    north, south = pair.swarm("north"), pair.swarm("south", "bob")
+    north.sent(deadline=60.0)
+    south.work()
+    pair.cable("south").is_cut = True
+    pair.clock.advance(2 * 86400)
+    south.tend()
+    assert kept(south) == (1, 0)
+    pair.clock.advance(7 * 86400)
+    assert kept(south) == (0, 0)
+
+
+def test_a_client_whose_clock_is_ahead_deletes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair()
+    north, south = pair.swarm("north"), pair.swarm("south", "bob")
+    north.sent(deadline=3 * 86400.0)
+    south.work()
+    engine = pair.clock.wall()
+    pair.clock.advance(2 * 86400)
+    monkeypatch.setattr(pair.homes["south"], "wall", lambda: engine)
+    south.tend()
+    assert len(results(pair)) == 2
 
 
 def test_many_acknowledgements_are_one_commit_and_few_reads() -> None:

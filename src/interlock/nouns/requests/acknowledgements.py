@@ -9,6 +9,10 @@ of those that are gone: one read of the bus and one commit at home, neither on t
 A client with the bus's credentials can delete a result, too: then the asker, which still has no
 result, asks again, and the mark returns with the next result.  A result may also be gone because it
 expired; after its deadline a missing result proves nothing, and its mark stays.
+
+An asker may never come back.  So the swarm that posted a result also takes it from the bus once its
+deadline is over: by its key, many with one commit, and only as it stands there.  The mark says so
+from then on, and retention deletes it.
 """
 
 from __future__ import annotations
@@ -17,11 +21,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.core import codec, keys
-from interlock.core.decision import Decision, Event
+from interlock.core.decision import Decision, Event, Write
+from interlock.nouns.requests.cleanup import TakenEnvelope, remove
+from interlock.nouns.swarms.envelope import SKEW
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import looked_up, readable
+from interlock.runtime.retention_clock import earlier_time
 from interlock.steps import Op, Read
 from interlock.store import Item, Range
 
@@ -34,12 +42,14 @@ if TYPE_CHECKING:
 AT_ONCE = 256
 """Marks that are looked at together."""
 ROUNDS = 40
+MARGIN = 2 * SKEW
+"""Seconds after its deadline until a result is deleted from the bus."""
 
 
 class UnacknowledgedMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A result that its asker has not taken yet: its message, and when it expires.
 
-    ``refused`` says that the bus does not take it.
+    ``refused`` says that it is not on the bus: the bus does not take it, or it expired there.
     """
 
     message: str
@@ -70,6 +80,7 @@ class Acknowledgements:
             full = len(items) == self._at_once
             self._after = items[-1].key if full else ""
             gone = yield from self._gone(own, items)
+            yield from self._take_back(actor, own, items)
             if gone:
                 yield from self._home.runner.change(lambda: _acknowledge(gone), actor)  # noqa: B023 - runs now
                 done += len(gone)
@@ -100,6 +111,49 @@ class Acknowledgements:
 
         there = yield from self._home.bus.on(own, work)
         return [item for item in items if item.key in results and there[results[item.key]] is None]
+
+    def _take_back(self, actor: Actor, own: OwnSwarm, items: Sequence[Item]) -> Op[None]:
+        """Delete the results from the bus that expired there, and mark them."""
+
+        def expired(now: float) -> dict[str, Item]:
+            marks = [(item, readable(decode_mark, item)) for item in items]
+            return {
+                keys.bus_result(keys.agent_of(item.key), keys.id_of(item.key)): item
+                for item, mark in marks
+                if mark is not None and not mark.refused and mark.until + MARGIN < now
+            }
+
+        if not expired(self._home.now()):
+            return
+        old = expired((yield from earlier_time(self._home.runner)))
+
+        def work(_runner: Runner) -> Op[dict[str, Item | None]]:
+            return (yield from looked_up(old, longest=0))
+
+        there = (yield from self._home.bus.on(own, work)) if old else {}
+        left = [
+            TakenEnvelope.of(
+                item, keys.bus_result_body(keys.agent_of(item.key), keys.id_of(item.key))
+            )
+            for item in there.values()
+            if item is not None
+        ]
+        yield from remove(self._home.bus, own, left)
+        if old:
+            yield from self._home.runner.change(lambda: _mark_off(tuple(old.values())), actor)
+
+
+def _mark_off(items: Sequence[Item]) -> DecideOp[int]:
+    """These results are not on the bus any more, unless others have replaced them."""
+    now = (yield tuple(item.key for item in items)).items
+    same = [item for each in items if (item := now[each.key]) and item.revision == each.revision]
+    puts = [
+        Write(item.key, replace(mark, refused=True))
+        for item in same
+        if (mark := decode_mark(item)) is not None
+    ]
+    verb = "request.expire" if puts else ""
+    return Decision(outcome=len(puts), verb=verb, thing="requests", puts=tuple(puts))
 
 
 def _acknowledge(gone: Sequence[Item]) -> DecideOp[int]:

@@ -4,6 +4,10 @@ These are steps 3, 5 and 10 of ``exchange.py``.  The exchange is right without t
 stays is posted again, and a message that stays is known by its mark.  So they are gathered, and
 done in a background thread or task of the client, many with one commit.
 
+An envelope is deleted only as it was read: a later attempt, or a genuine result that replaced
+rubbish, may stand in its place by then.  The commit that puts an envelope puts its body, too, so
+the body belongs to the envelope as long as that is unchanged.
+
 A request that is answered at once never needs step 3, since the commit that ends it deletes its
 outbox entry; so the entries of requests wait a little longer.
 
@@ -13,18 +17,23 @@ Without a client, as ``maintain`` and tests have it, everything is done at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.core.decision import Decision
 from interlock.errors import InterlockError
+from interlock.runtime.attempt import Limited
 from interlock.runtime.leader import Bell
 from interlock.runtime.reads import OWN_OPERATIONS
 from interlock.steps import Op, Pause
+from interlock.store import Item
 
 if TYPE_CHECKING:
     from interlock.nouns.requests.home import Home
     from interlock.nouns.requests.posting import Posting
+    from interlock.nouns.swarms.bus import Bus
     from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.runtime.attempt import DecideOp
     from interlock.runtime.identity import Actor
@@ -37,8 +46,26 @@ ANSWER_SOON = 0.5
 SOON = 0.25
 """Seconds until the next attempt after an error."""
 IDLE = 3600.0
+_OPERATIONS = 3
+"""Operations of one envelope in the commit that deletes it."""
 
 Clear = Callable[["Actor", Sequence["Posting"]], Op[None]]
+
+
+class TakenEnvelope(Struct, frozen=True, kw_only=True):
+    """An envelope that is taken in, as it was read, without its value; and the key of its body."""
+
+    item: Item
+    body_key: str
+
+    @classmethod
+    def of(cls, item: Item, body_key: str) -> TakenEnvelope:
+        """The envelope of an item."""
+        return cls(item=replace(item, value=b"", omitted=0), body_key=body_key)
+
+    def is_at(self, item: Item | None) -> bool:
+        """Whether this item is the very one that was read."""
+        return item is not None and item.revision == self.item.revision
 
 
 class Cleanup:
@@ -48,7 +75,7 @@ class Cleanup:
         self._home = home
         self._clear = clear
         self._posted: dict[str, tuple[Posting, float]] = {}
-        self._taken: dict[str, OwnSwarm] = {}
+        self._taken: dict[str, tuple[TakenEnvelope, OwnSwarm]] = {}
         self._actor: Actor | None = None
         self._bell = Bell()
         self.start: Callable[[], object] | None = None
@@ -60,14 +87,14 @@ class Cleanup:
         own: OwnSwarm,
         *,
         posted: Sequence[Posting] = (),
-        taken: Iterable[str] = (),
+        taken: Iterable[TakenEnvelope] = (),
     ) -> Op[None]:
         """Entries are posted, or envelopes taken in: delete them soon, or now without a client."""
         now = self._home.runner.clock.monotonic()
         for each in posted:
             patience = ANSWER_SOON if each.entry.kind == "request" else 0.0
             self._posted[each.key] = each, now + patience
-        self._taken.update(dict.fromkeys(taken, own))
+        self._taken.update({each.item.key: (each, own) for each in taken})
         self._actor = actor
         if self.start is None:
             yield from self.finish()
@@ -83,9 +110,10 @@ class Cleanup:
         """Whether an outbox entry was posted, and is not deleted yet."""
         return key in self._posted
 
-    def is_taken(self, key: str) -> bool:
-        """Whether an envelope was taken in, and is not deleted yet."""
-        return key in self._taken
+    def is_taken(self, item: Item) -> bool:
+        """Whether this very envelope was taken in, and is not deleted yet."""
+        found = self._taken.get(item.key)
+        return found is not None and found[0].is_at(item)
 
     def run(self, stopped: Callable[[], bool]) -> Op[None]:
         """Delete all that is due, until the client is closed."""
@@ -111,19 +139,18 @@ class Cleanup:
 
     def remove_taken(self) -> Op[None]:
         """Delete the envelopes that are taken in, now."""
-        taken = dict(self._taken)
-        for own in {own.bus_id: own for own in taken.values()}.values():
-            theirs = [key for key, each in taken.items() if each.bus_id == own.bus_id]
+        taken = tuple(self._taken.values())
+        for own in {own.bus_id: own for _, own in taken}.values():
+            theirs = [each for each, other in taken if other.bus_id == own.bus_id]
             try:
-                yield from self._remove(own, theirs)
-            except InterlockError:  # they are known by their marks, and deleted the next time
+                yield from remove(self._home.bus, own, theirs)
+            finally:  # after an error they are known by their marks, and deleted the next time
                 self._removed(theirs)
-                raise
-            self._removed(theirs)
 
-    def _removed(self, gone: Sequence[str]) -> None:
-        for key in gone:
-            self._taken.pop(key, None)
+    def _removed(self, gone: Sequence[TakenEnvelope]) -> None:
+        for each in gone:
+            if (found := self._taken.get(each.item.key)) is not None and found[0] is each:
+                self._taken.pop(each.item.key, None)
 
     def _seconds(self) -> float:
         """Seconds until something is due."""
@@ -146,18 +173,34 @@ class Cleanup:
             for posting in some:
                 self._posted.pop(posting.key, None)
 
-    def _remove(self, own: OwnSwarm, wanted: Sequence[str]) -> Op[None]:
-        """Steps 5 and 10."""
 
-        def deleting(some: tuple[str, ...]) -> DecideOp[str]:
-            yield from ()
+def remove(bus: Bus, own: OwnSwarm, wanted: Sequence[TakenEnvelope]) -> Op[int]:
+    """Delete these envelopes from the bus as far as they are unchanged; how many that were.
+
+    These are steps 5 and 10.  The commit checks what it deletes, and reads nothing before: what
+    was read when they were taken in is its guess.
+    """
+
+    def removing(runner: Runner, some: Sequence[TakenEnvelope]) -> Op[int]:
+        left = list(some)
+
+        def deleting() -> DecideOp[int]:
+            items = (yield Limited.of([each.item.key for each in left])).items
+            left[:] = [each for each in left if each.is_at(items[each.item.key])]
+            pairs = [(each.item.key, each.body_key) for each in left]
+            deletes = tuple([key for pair in pairs for key in pair if key])
+            verb = "bus.remove" if deletes else ""
             thing = f"swarm/{own.name}"
-            return Decision(outcome="removed", verb="bus.remove", thing=thing, deletes=some)
+            return Decision(outcome=len(left), verb=verb, thing=thing, deletes=deletes)
 
-        def work(runner: Runner) -> Op[None]:
-            most = runner.capabilities.max_operations - OWN_OPERATIONS
-            for start in range(0, len(wanted), most):
-                some = tuple(wanted[start : start + most])
-                yield from runner.change(partial(deleting, some), self._home.bus.actor(own))
+        guess = {each.item.key: each.item for each in some}
+        return (yield from runner.change(deleting, bus.actor(own), guess)).outcome
 
-        yield from self._home.bus.on(own, work)
+    def work(runner: Runner) -> Op[int]:
+        most = (runner.capabilities.max_operations - OWN_OPERATIONS) // _OPERATIONS
+        done = 0
+        for start in range(0, len(wanted), most):
+            done += yield from removing(runner, wanted[start : start + most])
+        return done
+
+    return (yield from bus.on(own, work))

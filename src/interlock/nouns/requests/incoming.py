@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
+from interlock.nouns.requests.cleanup import TakenEnvelope
 from interlock.nouns.swarms.envelope import (
     EnvelopeRefused,
     OpenedEnvelope,
@@ -60,21 +61,22 @@ _SMALL_BODY = 128 * 1024
 class EnvelopeOnBus(Struct, frozen=True, kw_only=True):
     """An envelope as the bus has it, with the key of its body there; empty if it has none."""
 
-    key: str
-    value: bytes
+    item: Item
     body_key: str
-    omitted: int = 0
-    """Its bytes, if it is too large to be read."""
-    revision: int = 0
     body: bytes | None = None
     """Its body, if that was read with it."""
     body_size: int = 0
     """The bytes of its body, also if that is too large to be read."""
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """All that is deleted when it was taken in."""
-        return (self.key, self.body_key) if self.body_key else (self.key,)
+    def key(self) -> str:
+        """Where it was found."""
+        return self.item.key
+
+    @property
+    def value(self) -> bytes:
+        """Its bytes; none of one that is too large."""
+        return self.item.value
 
 
 class EnvelopesOnBus(Struct, frozen=True, kw_only=True):
@@ -105,15 +107,10 @@ class VerifiedEnvelopes(Struct, Generic[H], frozen=True, kw_only=True):
         return self.trust.relied([envelope.key for _, envelope in self.opened])
 
     @property
-    def bus_keys(self) -> list[str]:
-        """All that is deleted from the bus when these are taken in."""
+    def envelopes(self) -> list[EnvelopeOnBus]:
+        """All of them, each once: one whose body is wrong is in both lists."""
         both = [*[each for each, _ in self.opened], *[each for each, _ in self.refused]]
-        return list(dict.fromkeys(key for each in both for key in each.keys))
-
-    @property
-    def count(self) -> int:
-        """How many envelopes there are; one whose body is wrong is in both lists."""
-        return len({each.key for each, _ in (*self.opened, *self.refused)})
+        return list({each.key: each for each in both}.values())
 
 
 class Incoming:
@@ -139,13 +136,13 @@ class Incoming:
 
         items = yield from self._home.bus.on(own, work)
         full = any(len(each) >= self._at_once for each in items)
-        new = [[item for item in each if not self._cleanup.is_taken(item.key)] for each in items]
+        new = [[item for item in each if not self._cleanup.is_taken(item)] for each in items]
         requests, results, receipts = map(_envelopes, folders, new)
         return EnvelopesOnBus(requests=requests, results=results, receipts=receipts, full=full)
 
     def at(self, own: OwnSwarm, wanted: Sequence[str]) -> Op[EnvelopesOnBus]:
         """The envelopes under these keys, as far as they are there and not taken in by now."""
-        wanted = [key for key in dict.fromkeys(wanted) if not self._cleanup.is_taken(key)]
+        wanted = list(dict.fromkeys(wanted))
         folders = folders_of(own)
         by_folder = [[key for key in wanted if key.startswith(folder)] for folder in folders]
         bodies = [
@@ -161,7 +158,10 @@ class Incoming:
             return (yield from looked_up(both, longest=longest))
 
         items = yield from self._home.bus.on(own, work)
-        there = [[item for key in some if (item := items[key])] for some in by_folder]
+        there = [
+            [item for key in some if (item := items[key]) and not self._cleanup.is_taken(item)]
+            for some in by_folder
+        ]
         requests, results, receipts = (
             _envelopes(folder, some, items) for folder, some in zip(folders, there, strict=True)
         )
@@ -228,8 +228,8 @@ class Incoming:
         now = self._home.now()
         for each in found:
             result = (
-                too_large(each.omitted, kind)
-                if each.omitted
+                too_large(each.item.omitted, kind)
+                if each.item.omitted
                 else open_envelope(
                     each.value, kind, trust.keys.get, bus=own.bus_id, now=now, swarm=own.name
                 )
@@ -260,7 +260,7 @@ class Incoming:
         there: dict[str, EnvelopeOnBus] = {}
         for each in missing:
             item, body = items[each.key], items[each.body_key]
-            if item is not None and item.revision == each.revision:
+            if item is not None and item.revision == each.item.revision:
                 there[each.key] = _with_body(each, body)
         return [
             (there.get(each.key, each), envelope)
@@ -279,9 +279,10 @@ class Incoming:
                 return list(opened[:place])
         return list(opened)
 
-    def taken(self, actor: Actor, own: OwnSwarm, gone: Iterable[str]) -> Op[None]:
-        """What is under these keys is taken in or refused: steps 5 and 10 follow soon."""
-        yield from self._cleanup.add(actor, own, taken=gone)
+    def taken(self, actor: Actor, own: OwnSwarm, gone: Iterable[EnvelopeOnBus]) -> Op[None]:
+        """These are taken in or refused: steps 5 and 10 follow soon."""
+        taken = [TakenEnvelope.of(each.item, each.body_key) for each in gone]
+        yield from self._cleanup.add(actor, own, taken=taken)
 
 
 def folders_of(own: OwnSwarm) -> tuple[str, str, str]:
@@ -303,13 +304,7 @@ def _envelopes(
     for item in sorted(items, key=lambda item: (item.revision, item.key)):
         body_key = _body_key(folder, item.key)
         body = (read or {}).get(body_key)
-        envelope = EnvelopeOnBus(
-            key=item.key,
-            value=item.value,
-            body_key=body_key,
-            omitted=item.omitted,
-            revision=item.revision,
-        )
+        envelope = EnvelopeOnBus(item=item, body_key=body_key)
         whole = body is not None and not body.omitted
         found.append(_with_body(envelope, body) if whole else envelope)
     return found

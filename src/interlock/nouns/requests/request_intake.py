@@ -151,12 +151,12 @@ class RequestIntake:
                 break
             again = True
         taken = [*[each for each, _ in (*whole, *repeats)], *[each for each, _ in refused]]
-        yield from incoming.taken(actor, own, {key for each in taken for key in each.keys})
+        yield from incoming.taken(actor, own, taken)
         return frozenset(each.key for each in (*taken, *[each for each, _ in new])), done
 
     def release(self, actor: Actor, own: OwnSwarm, envelope: bytes, body: bytes) -> Op[Any]:
         """Take in a request from quarantine, without regard to rate and reputation."""
-        found = [EnvelopeOnBus(key="", value=envelope, body_key="")]
+        found = [EnvelopeOnBus(item=Item("", envelope, 0, 0), body_key="")]
         again = False
         while True:
             verified = yield from self._incoming.verified(own, found, RequestHead, again=again)

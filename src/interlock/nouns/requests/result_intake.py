@@ -100,7 +100,7 @@ class ResultIntake:
         for request, finding in done:
             self._cleanup.drop(keys.outbox(request.to_swarm, request.message))
             self.answered(finding)
-        yield from incoming.taken(actor, own, verified.bus_keys)
+        yield from incoming.taken(actor, own, verified.envelopes)
         dealt_with = (*first, *verified.refused)
         return frozenset(each.key for each, _ in dealt_with)
 
@@ -212,7 +212,7 @@ class ResultIntake:
             if (yield from self._take_receipts(actor, verified)):
                 break
             again = True
-        yield from self._incoming.taken(actor, own, verified.bus_keys)
+        yield from self._incoming.taken(actor, own, verified.envelopes)
 
     def _take_receipts(self, actor: Actor, verified: VerifiedEnvelopes[AckHead]) -> Op[bool]:
         """False if the trust changed before the commit."""

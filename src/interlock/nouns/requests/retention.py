@@ -1,6 +1,8 @@
 """Retention: what is deleted of requests, and when; in passes that are bounded.
 
     received, marks against replay   after the deadline: nothing of them can arrive any more
+    marks of results                 once the result is not on the bus, with the request; a week
+                                     after the deadline of the result if the bus is away for ever
     requests, with their names       after the deadline, and an hour after they ended
     findings                         an hour after their request ended
     quarantine                       after a week
@@ -21,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from interlock.core import keys
+from interlock.nouns.requests.acknowledgements import decode_mark
 from interlock.nouns.requests.exchange import (
     decode_name,
     decode_quarantined,
@@ -44,6 +47,8 @@ LONGEST_WINDOW = 86400.0
 NAME_KEPT = 3600.0
 """Seconds for which a name stays without its request, which may be made by the same commit."""
 MARGIN = 2 * SKEW
+ABANDONED = 7 * 86400.0
+"""Seconds after its deadline for which a result is looked for on a bus that does not answer."""
 BOUND = 10_000
 """Items of one folder that one pass deletes at most."""
 SMALL = 500
@@ -129,7 +134,10 @@ def _seen(items: Sequence[Item], now: float) -> Op[list[Item]]:
 
 
 def _received(items: Sequence[Item], now: float) -> Op[list[Item]]:
-    """Requests of other swarms whose deadline is over, with their marks."""
+    """Requests of other swarms whose deadline is over, with their marks.
+
+    The mark of a result that may be on the bus stays until that is deleted there.
+    """
     old: list[Item] = []
     marks: list[str] = []
     for item in items:
@@ -139,7 +147,25 @@ def _received(items: Sequence[Item], now: float) -> Op[list[Item]]:
         old.append(item)
         mark = keys.unanswered if received.answered is None else keys.unacknowledged
         marks.append(mark(received.head.from_swarm, received.head.request_id))
-    return old + (yield from _there(marks))
+    return old + [item for item in (yield from _there(marks)) if not _may_be_on_bus(item, now)]
+
+
+def _may_be_on_bus(item: Item, now: float) -> bool:
+    """Whether an item is the mark of a result that its asker or its sender has to delete."""
+    if not item.key.startswith(keys.UNACKNOWLEDGED):
+        return False
+    mark = readable(decode_mark, item)
+    return mark is not None and not mark.refused and mark.until + ABANDONED >= now
+
+
+def _unacknowledged(items: Sequence[Item], now: float) -> Op[list[Item]]:
+    """Marks of results that are off the bus, and whose request is deleted."""
+    over = [item for item in items if not _may_be_on_bus(item, now)]
+    requests = {
+        item.key: keys.received(keys.agent_of(item.key), keys.id_of(item.key)) for item in over
+    }
+    there = yield from looked_up(requests.values())
+    return [item for item in over if there[requests[item.key]] is None]
 
 
 def _requests(items: Sequence[Item], now: float) -> Op[list[Item]]:
@@ -196,6 +222,7 @@ def _there(wanted: Sequence[str]) -> Op[list[Item]]:
 FOLDERS: dict[str, Expired] = {
     keys.SEEN: _seen,
     keys.RECEIVED: _received,
+    keys.UNACKNOWLEDGED: _unacknowledged,
     keys.REQUESTS: _requests,
     keys.REQUEST_NAMES: _names,
     keys.QUARANTINE: _quarantined,
