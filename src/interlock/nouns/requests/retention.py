@@ -2,7 +2,7 @@
 
     received, marks against replay   after the deadline: nothing of them can arrive any more
     marks of results                 once the result is not on the bus, with the request; a week
-                                     after the deadline of the result if the bus is away for ever
+                                     after the deadline of the result if the bus does not return
     requests, with their names       after the deadline, and an hour after they ended
     findings                         an hour after their request ended
     quarantine                       after a week

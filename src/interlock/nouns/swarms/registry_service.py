@@ -177,7 +177,7 @@ def _view(state: PeerState, items: Mapping[str, Item | None]) -> BusView:
 
 
 def _judgeable(item: Item) -> bytes:
-    """The value; one that is too long to be read is refused for its length, whatever it says."""
+    """The value; one that is too long to be read is refused for its length."""
     return bytes(REGISTRY_LIMIT + 1) if item.omitted else item.value
 
 
