@@ -11,9 +11,9 @@ from xml.etree.ElementTree import fromstring
 import pytest
 from tests.docs.pages import ROOT
 from tools.compare import __main__ as command
-from tools.compare import claims, goals, sections
+from tools.compare import claims, goals, locks, messages, sections
 from tools.compare.goals import Found
-from tools.compare.processes import CompareTrouble, Runner
+from tools.compare.processes import CompareTrouble, Ran, Runner
 from tools.compare.report import PAGE, Report, between_marks
 from tools.compare.sections import Bench, Compared, Section
 from tools.compare.servers import Servers
@@ -21,6 +21,10 @@ from tools.compare.servers import Servers
 PEERS = (claims.Interlock, claims.BareSql)
 SMALL = replace(sections.CLAIMS, peers=PEERS, processes=2, count=12)
 SVG = "{http://www.w3.org/2000/svg}"
+
+
+class NoLock(locks.Locks):
+    name = title = "none"
 
 
 def compared(section: Section, folder: Path, turns: int = 1) -> Compared:
@@ -56,6 +60,27 @@ def test_contenders_take_turns_and_run_each_task_once(tmp_path: Path) -> None:
 def test_one_process_works_on_many_tasks_at_once(tmp_path: Path) -> None:
     many = replace(sections.ALONE, peers=(claims.InterlockInFlight,), count=12, at_once=4)
     assert compared(many, tmp_path).median("in-flight") > 0
+
+
+def test_processes_take_a_lock_from_each_other(tmp_path: Path) -> None:
+    crowd = replace(sections.LOCKS, peers=(locks.Interlock,), processes=2, seconds=0.2)
+    found = compared(crowd, tmp_path)
+    assert found.median("interlock", "grants") >= found.median("interlock", "handoffs") > 0
+
+
+@pytest.mark.parametrize("section", [sections.LATENCY, sections.MESSAGES], ids=lambda s: s.name)
+def test_each_message_is_received_once(section: Section, tmp_path: Path) -> None:
+    few = replace(section, peers=(messages.Interlock,), count=6, at_once=min(section.at_once, 3))
+    assert compared(few, tmp_path).median("interlock") > 0
+
+
+def test_two_holders_at_once_are_found(tmp_path: Path) -> None:
+    crowd = replace(sections.LOCKS, peers=(NoLock,), processes=2, seconds=0.1)
+    runner = Runner(str(tmp_path), sys.executable)
+    notes = [[(1, 0.0), (2, 1.0)], [(2, 1.0), (3, 2.0)]]
+    runner.together = lambda *_: Ran(begin=0.0, notes=notes)  # type: ignore[method-assign]
+    with Servers(str(tmp_path), "") as servers, pytest.raises(CompareTrouble, match="at once"):
+        sections.hold(Bench(runner=runner, servers=servers), NoLock, crowd)
 
 
 def test_a_task_that_ran_twice_or_never_is_found() -> None:

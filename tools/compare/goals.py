@@ -105,6 +105,13 @@ GOALS = (
         for row in ("acquire", "slot", "claim", "alert")
     ),
     Goal(
+        title="handoffs/s, 8 processes, fair and durable",
+        figure="locks/interlock",
+        reach=1200,
+        aim=2000,
+        unit="/s",
+    ),
+    Goal(
         title="claim on Redis beside the raw client",
         figure="floors/claim-redis",
         reach=1.5,
@@ -149,11 +156,31 @@ GOALS = (
     ),
     *(
         Goal(
+            title=f"{kind} to its receiver, p50, {engine}",
+            figure=f"latency/interlock{suffix}",
+            reach=1,
+            at_most=True,
+            unit=" ms",
+        )
+        for engine, suffixes in (("SQLite", ("-alert", "")), ("Redis", ("-alert-redis", "-redis")))
+        for kind, suffix in zip(("alert", "share"), suffixes, strict=True)
+    ),
+    *(
+        Goal(
             title=f"query round trip, p50, {engine}",
             figure=f"queries/{engine.lower()}",
             reach=10,
             at_most=True,
             unit=" ms",
+        )
+        for engine in ("SQLite", "Redis")
+    ),
+    *(
+        Goal(
+            title=f"messages sent/s, 64 in flight, {engine}",
+            figure=f"sending/{engine.lower()}",
+            reach=10_000,
+            unit="/s",
         )
         for engine in ("SQLite", "Redis")
     ),
@@ -173,6 +200,16 @@ BENCH_ROWS = (
     BenchRow(figure="queries/etcd", engine="etcd", only="query", row=_QUERY, field="p50"),
     BenchRow(
         figure="pipeline/redis", engine="redis", only="in-flight", row="acquire, 64 in flight"
+    ),
+    *(
+        BenchRow(
+            figure=f"sending/{engine or 'sqlite'}",
+            engine=engine,
+            only="messages-in-flight",
+            row="share, 64 in flight",
+            field="rate",
+        )
+        for engine in ("", "redis")
     ),
     BenchRow(figure="cold/acquire", engine="", only="cold", row="cold lock acquire"),
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from tools.compare import claims
+from tools.compare import claims, locks, messages
 from tools.compare.peer import Peer
 from tools.compare.processes import CompareTrouble, Ran, Runner
 from tools.compare.servers import Servers
@@ -47,6 +49,8 @@ class Section:
     count: int = 0
     """Tasks or messages of a turn."""
     at_once: int = 1
+    seconds: float = 0.0
+    """How long a turn takes, if it has no count."""
 
     @property
     def compared(self) -> Column:
@@ -77,7 +81,7 @@ class Compared:
     def ahead(self, peer: type[Peer]) -> float:
         """How many times as good Interlock is: above one, it is ahead; the median of all turns."""
         ours, theirs = self.values(peer.beside), self.values(peer.name)
-        ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+        ratios = [a / b if b else math.inf for a, b in zip(ours, theirs, strict=True)]
         ratio = statistics.median(ratios)
         return 1 / ratio if self.section.compared.less_is_better else ratio
 
@@ -105,6 +109,45 @@ def drain(bench: Bench, peer: type[Peer], section: Section) -> Turn:
     bench.servers.clear(place)
     once(peer.title, ran.notes, section.count)
     return {"rate": section.count / (last(ran) - ran.begin), **shares(ran.notes)}
+
+
+def hold(bench: Bench, peer: type[Peer], section: Section) -> Turn:
+    """Processes take one lock from each other; no two may hold it."""
+    place = bench.servers.fresh(peer.server)
+    jobs = [bench.runner.job(peer, place, "hold")] * section.processes
+    ran = bench.runner.together(peer, jobs, lambda _, seconds: seconds >= section.seconds)
+    bench.servers.clear(place)
+    grants = sorted(
+        (number, moment, worker)
+        for worker, notes in enumerate(ran.notes)
+        for number, moment in notes
+    )
+    if [number for number, _, _ in grants] != list(range(1, len(grants) + 1)):
+        raise CompareTrouble(f"{peer.title} let two processes hold the lock at once")
+    moved = sum(before[2] != after[2] for before, after in pairwise(grants))
+    seconds = grants[-1][1] - grants[0][1]
+    return {"handoffs": moved / seconds, "grants": len(grants) / seconds, **shares(ran.notes)}
+
+
+def deliver(bench: Bench, peer: type[Peer], section: Section) -> Turn:
+    """A process sends, another one receives; each message must arrive once."""
+    place = bench.servers.fresh(peer.server)
+    bench.runner.prepare(peer, place, "prepare")
+    jobs = [
+        replace(bench.runner.job(peer, place, method, section.count), at_once=section.at_once)
+        for method in ("send", "receive")
+    ]
+    ran = bench.runner.together(peer, jobs, lambda noted, _: noted >= 2 * section.count)
+    bench.servers.clear(place)
+    sent, received = ran.notes
+    once(peer.title, [received], section.count)
+    moments = dict(sent)
+    spans = sorted((moment - moments[number]) * 1000 for number, moment in received)
+    return {
+        "rate": section.count / (received[-1][1] - ran.begin),
+        "p50": spans[len(spans) // 2],
+        "p95": spans[int(len(spans) * 0.95)],
+    }
 
 
 def once(title: str, notes: Notes, count: int) -> None:
@@ -154,7 +197,45 @@ ALONE = Section(
     count=1000,
     at_once=64,
 )
-SECTIONS = (CLAIMS, ALONE)
+GRANTS = Column(key="grants", title="grants/s")
+LOCKS = Section(
+    name="locks",
+    title="Eight processes want one lock",
+    peers=locks.PEERS,
+    columns=(Column(key="handoffs", title="handoffs/s"), GRANTS, LEAST),
+    turn=hold,
+    processes=8,
+    seconds=3.0,
+)
+UNCONTENDED = Section(
+    name="uncontended",
+    title="One process acquires and releases a lock",
+    peers=locks.PEERS,
+    columns=(GRANTS,),
+    turn=hold,
+    seconds=1.0,
+)
+LATENCY = Section(
+    name="latency",
+    title="One message at a time, to a receiver in another process",
+    peers=(*messages.PEERS, messages.InterlockAlert, messages.InterlockAlertRedis),
+    columns=(
+        Column(key="p50", title="p50 in ms", digits=2, less_is_better=True),
+        Column(key="p95", title="p95 in ms", digits=2, less_is_better=True),
+    ),
+    turn=deliver,
+    count=160,
+)
+MESSAGES = Section(
+    name="messages",
+    title="5,000 messages to a receiver in another process, 64 in flight",
+    peers=messages.PEERS,
+    columns=(Column(key="rate", title="messages/s"),),
+    turn=deliver,
+    count=5000,
+    at_once=64,
+)
+SECTIONS = (CLAIMS, ALONE, LOCKS, UNCONTENDED, LATENCY, MESSAGES)
 
 
 def chosen(only: Sequence[str]) -> Iterator[Section]:
