@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from interlock.nouns.requests.calls import RequestCalls
 from interlock.nouns.requests.request import LEASE
+from interlock.nouns.requests.service import NOT_KEPT, NOT_TAKEN_IN
 from interlock.nouns.requests.serving import ServedRequest, abilities, settled_async
+from interlock.nouns.swarms.link import SwarmLink
 from interlock.runtime.calls import Awaiting
 from interlock.runtime.outage import AGAIN
-from interlock.steps import drive_async
+from interlock.steps import Op, drive_async
 
 if TYPE_CHECKING:
     from interlock.aio import Fleet
@@ -62,21 +64,26 @@ class Requests(RequestCalls[Awaiting]):
 
     @asynccontextmanager
     async def tending(self) -> AsyncIterator[None]:
-        """Take in, post and repeat requests of our swarm while the block runs."""
+        """Take in, post and repeat requests and keep our swarm on its bus, in the block."""
         over = False
         service, actor = self.context.requests, self.context.me().actor
         await drive_async(service.begin(actor), self.context.store)
 
-        async def follow() -> None:
+        async def repeat(what: str, work: Callable[[], Op[None]]) -> None:
             while not over:
-                with service.going_on():
-                    await drive_async(service.follow(actor, lambda: over), self.context.store)
+                with service.going_on(what):
+                    await drive_async(work(), self.context.store)
                 await asyncio.sleep(AGAIN)
 
-        task = asyncio.create_task(follow(), name="interlock-intake")
+        works: dict[str, Callable[[], Op[None]]] = {
+            NOT_TAKEN_IN: lambda: service.follow(actor, lambda: over),
+            NOT_KEPT: lambda: SwarmLink(self.context).run(lambda: over),
+        }
+        tasks = [asyncio.create_task(repeat(what, work)) for what, work in works.items()]
         try:
             yield
         finally:
             over = True
-            task.cancel()
-            await asyncio.wait((task,))
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)

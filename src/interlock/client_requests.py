@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from interlock.nouns.requests.calls import RequestCalls
 from interlock.nouns.requests.request import LEASE
+from interlock.nouns.requests.service import NOT_KEPT, NOT_TAKEN_IN
 from interlock.nouns.requests.serving import ServedRequest, abilities, settled
+from interlock.nouns.swarms.link import SwarmLink
 from interlock.runtime.calls import Blocking
 from interlock.runtime.outage import AGAIN
-from interlock.steps import drive
+from interlock.steps import Op, drive
 from interlock.threads import background
 
 if TYPE_CHECKING:
@@ -58,21 +60,32 @@ class Requests(RequestCalls[Blocking]):
 
     @contextmanager
     def tending(self) -> Iterator[None]:
-        """Take in, post and repeat requests of our swarm in a thread while the block runs."""
+        """Take in, post and repeat requests of our swarm in a thread while the block runs.
+
+        A second thread keeps the swarm on its bus: a signed entry may take a moment.
+        """
         over = threading.Event()
         service, actor = self.context.requests, self.context.me().actor
         drive(service.begin(actor), self.context.store)
 
-        def follow() -> None:
+        def repeat(what: str, work: Callable[[], Op[None]]) -> None:
             while not over.is_set():
-                with service.going_on():
-                    drive(service.follow(actor, over.is_set), self.context.store)
+                with service.going_on(what):
+                    drive(work(), self.context.store)
                 over.wait(AGAIN)
 
-        thread = background(follow, "interlock-intake")
-        thread.start()
+        def follow() -> None:
+            repeat(NOT_TAKEN_IN, lambda: service.follow(actor, over.is_set))
+
+        def keep() -> None:
+            repeat(NOT_KEPT, lambda: SwarmLink(self.context).run(over.is_set))
+
+        threads = background(follow, "interlock-intake"), background(keep, "interlock-link")
+        for thread in threads:
+            thread.start()
         try:
             yield
         finally:
             over.set()
-            thread.join(timeout=self.context.store.capabilities.allow(2.0))
+            for thread in threads:
+                thread.join(timeout=self.context.store.capabilities.allow(2.0))

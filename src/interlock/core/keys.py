@@ -869,6 +869,8 @@ def bus_receipt(swarm: str, id_: str = "") -> str:
 
 INTAKE = "live/intake"
 """The liveness of the process that takes in what the bus has for this swarm."""
+LINK = "live/link"
+"""The liveness of the process that keeps this swarm on its bus."""
 
 
 # Guards and pipelines.

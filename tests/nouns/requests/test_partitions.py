@@ -135,9 +135,8 @@ def test_one_process_drains_a_target_at_a_time(pair: Pair) -> None:
     north.sent()
     pair.cable("north").is_cut = False
     other = pair.swarm("north", "eve")
-    outbox = other.requests.outbox
     pair.clock.advance(RECONNECT)
-    assert other.run(outbox._lead(other.actor, "south", "drn_1"))
+    assert other.run(other.requests.outbox.lease("south").take(other.actor))
     north.tend()
     assert len(items(pair.homes["north"], keys.OUTBOX)) == 1
     pair.clock.advance(31)
@@ -156,7 +155,7 @@ def test_across_a_network_a_drainer_posts_what_waits_and_leaves_the_lock(pair: P
     north.tend()
     assert items(pair.homes["north"], keys.OUTBOX) == []
     other = pair.swarm("north", "eve", faulty=True)
-    assert other.run(other.requests.outbox._lead(other.actor, "south", "drn_1"))
+    assert other.run(other.requests.outbox.lease("south").take(other.actor))
 
 
 def test_across_a_network_a_drainer_that_lost_its_lock_deletes_nothing(pair: Pair) -> None:
@@ -165,8 +164,8 @@ def test_across_a_network_a_drainer_that_lost_its_lock_deletes_nothing(pair: Pai
     north.sent()
     outbox = north.requests.outbox
     page = north.run(outbox._page("south", "")).postings
-    assert other.run(other.requests.outbox._lead(other.actor, "south", "drn_2"))
-    north.run(outbox._clear(north.actor, page, "drn_1"))
+    assert other.run(other.requests.outbox.lease("south").take(other.actor))
+    north.run(outbox._clear(north.actor, page, outbox.lease("south")))
     assert len(items(pair.homes["north"], keys.OUTBOX)) == 1
 
 

@@ -119,7 +119,7 @@ class Answers:
         head = signed.received.head
         key = keys.received(head.from_swarm, head.request_id)
         known = self._taken.pop(key, None)
-        return {**self._home.guess(), **({} if known is None else {key: known[1]})}
+        return {**self._home.guess(head.from_swarm), **({} if known is None else {key: known[1]})}
 
     def sign(self, own: OwnSwarm, received: ReceivedRequest, answer: Answer) -> Op[SignedAnswer]:
         """Sign a result; it binds the head of the request that was taken in."""
@@ -187,6 +187,7 @@ class Answers:
         stored = decode_received(items[key])
         if stored is None or (stored.answered is not None and not again):
             return Decision(outcome=False)
+        yield from self._home.relies_on(head.from_swarm)
         answer, now = signed.answer, self._home.now()
         facts = _facts(signed, readable(decode_claim, items.get(claim)), now)
         executed = Event("request:executed", answer.by, thing, details=facts.details())
@@ -309,7 +310,7 @@ class Answers:
         key = keys.outbox(head.to_swarm, head.message_id)
 
         def putting() -> DecideOp[None]:
-            yield from ()
+            yield from self._home.relies_on(head.to_swarm)
             return Decision(
                 outcome=None,
                 verb="request.confirm",

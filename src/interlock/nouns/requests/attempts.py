@@ -139,6 +139,7 @@ class Attempts:
             found = yield from _read(request.id)
             if found != request:
                 return Decision(outcome="")
+            yield from self._home.relies_on(request.to_swarm)
             return merged(send_rules.attempt(found, after, entry), parts)
 
         done = yield from self._home.runner.change(deciding, actor)

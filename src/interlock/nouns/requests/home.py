@@ -288,8 +288,22 @@ class Home:
                     items[item.key] = item
             trusted = all_trusted_keys(peers, floors, self.now())
         limits = {peer.swarm: peer.limits for peer in peers}
+        self.learn({keys.peer(peer.swarm): items[keys.peer(peer.swarm)] for peer in peers})
         self._trust = Trust(keys=trusted, items=items, limits=limits, read=read)
         return self._trust
+
+    def relies_on(self, swarm: str) -> ReadOp[None]:
+        """Read the trust in a swarm: the commit of a message to it checks that it has not changed.
+
+        ``denies`` says afterwards what it was.
+        """
+        self.learn((yield (keys.peer(swarm),)).items)
+
+    def denies(self, swarm: str) -> bool:
+        """Whether a swarm was not allowed when this process last read the trust in it."""
+        known = self._known.get(keys.peer(swarm))
+        peer = None if known is None else _peer(known[0])
+        return known is not None and (peer is None or not peer.allowed)
 
     def peer_facts(self, swarm: str, agent: str = "") -> ReadOp[PeerFacts]:
         """What a decision needs to know of a peer; with an agent also its rate, and the probe.

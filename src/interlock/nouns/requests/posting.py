@@ -42,6 +42,7 @@ from interlock.nouns.swarms.swarm import decode_peer
 from interlock.runtime.attempt import Limited
 from interlock.runtime.identity import Actor
 from interlock.runtime.leader import GroupMember, LeaderGroup
+from interlock.runtime.process_lease import ProcessLease
 from interlock.runtime.reads import looked_up, outside, readable
 from interlock.steps import Op, Read
 from interlock.store import Item, Range
@@ -151,10 +152,14 @@ class Outbox:
     def post(
         self, actor: Actor, own: OwnSwarm, posting: Posting, *, clear_later: bool = False
     ) -> Op[Posted]:
-        """Post an entry that was just made, and clear it; ``clear_later`` does so in background."""
+        """Post an entry that was just made, and clear it; ``clear_later`` does so in background.
+
+        The commit that made it relied on the trust in its swarm.  If that is denied by now, the
+        entry leaves the outbox as any other one does (``drain``).
+        """
         to = posting.entry.to
         member = PostingMember(own, posting)
-        if to not in self._backlog:
+        if to not in self._backlog and not self._home.denies(to):
             yield from self._group.attend(member, lambda: self._lead_posting(own))
             if member.error is not None:
                 raise member.error
@@ -171,7 +176,14 @@ class Outbox:
         except BusTrouble as trouble:
             self._backlog.add(to)
             return Posted(reason=str(trouble))
+        if (yield from self._waits(posting)):  # another process drains, or the queue is full
+            return Posted(reason=f"messages to {to} that were made before are not posted yet")
         return Posted()
+
+    def _waits(self, posting: Posting) -> Op[bool]:
+        """Whether an entry is still in the outbox."""
+        item = (yield Read(posting.key))[posting.key]
+        return item is not None and decode_outbox(item).envelope == posting.entry.envelope
 
     def _lead_posting(self, own: OwnSwarm) -> Op[None]:
         """Post the entries of all callers that wait for this, as far as one commit takes them."""
@@ -221,8 +233,8 @@ class Outbox:
 
     def drain(self, actor: Actor, own: OwnSwarm, target: str) -> Op[int]:
         """Post what waits for one swarm, in order, unless another process does so."""
-        holder = self._home.runner.new_id("drn")
-        if not (yield from self._lead(actor, target, holder)):
+        lease = self.lease(target)
+        if not (yield from lease.take(actor)):
             return 0
         done, after = 0, ""
         try:
@@ -230,20 +242,23 @@ class Outbox:
             while (page := (yield from self._page(target, after))).last:
                 going = yield from self._going(actor, target, page.postings)
                 if going:
-                    yield from self._post_page(actor, own, going, holder)
+                    yield from self._post_page(actor, own, going, lease)
                     asked = sum(each.entry.kind == "request" for each in going)
                     yield from self._home.queues.posted(own, target, asked)
                 after = after if going else page.last
                 done += len(going)
-                if not (yield from self._lead(actor, target, holder)):
+                if not (yield from lease.take(actor)):
                     return done
             if not after:
                 self._backlog.discard(target)
         finally:
-            yield from self._home.runner.change(
-                lambda: _end_lead(target, holder), actor, hopeful=False
-            )
+            yield from lease.leave(actor)
         return done
+
+    def lease(self, target: str) -> ProcessLease:
+        """The lease of a process that drains one target."""
+        runner = self._home.runner
+        return ProcessLease(runner, keys.outbox_lock(target), runner.new_id("drn"), DRAINER_TTL)
 
     def _going(self, actor: Actor, target: str, postings: Sequence[Posting]) -> Op[list[Posting]]:
         """The entries to post now: some are refused, and requests for a full queue wait."""
@@ -267,7 +282,7 @@ class Outbox:
         return found
 
     def _post_page(
-        self, actor: Actor, own: OwnSwarm, page: Sequence[Posting], holder: str
+        self, actor: Actor, own: OwnSwarm, page: Sequence[Posting], lease: ProcessLease
     ) -> Op[None]:
         for some in _portions(page):
             try:
@@ -276,7 +291,7 @@ class Outbox:
                 for each in some:
                     yield from self._post_or_refuse(actor, own, each)
             else:
-                yield from self._clear(actor, some, holder)
+                yield from self._clear(actor, some, lease)
 
     def _post_or_refuse(self, actor: Actor, own: OwnSwarm, posting: Posting) -> Op[None]:
         try:
@@ -368,33 +383,21 @@ class Outbox:
         for start in range(0, len(posted), self._at_once):
             yield from self._clear(actor, posted[start : start + self._at_once])
 
-    def _clear(self, actor: Actor, some: Sequence[Posting], holder: str = "") -> Op[None]:
+    def _clear(
+        self, actor: Actor, some: Sequence[Posting], lease: ProcessLease | None = None
+    ) -> Op[None]:
         """Step 3: delete entries for one swarm from the outbox, unless others replaced them."""
         target = some[0].entry.to
 
         def clearing() -> DecideOp[int]:
-            if holder and not (yield from _leads(target, holder)):
+            if lease is not None and not (yield from lease.held()):
                 return Decision(outcome=0)
             found = yield from _with_requests(some)
             return send_rules.post(found, target, self._home.now())
 
         wanted = [key for each in some for key in (each.key, keys.request(each.entry.request))]
         guess = self._home.recalled(wanted)
-        yield from self._home.runner.change(clearing, actor, guess, hopeful=not holder)
-
-    def _lead(self, actor: Actor, target: str, holder: str) -> Op[bool]:
-        """Become the process that drains this target, or stay it."""
-        key = keys.outbox_lock(target)
-
-        def leading() -> DecideOp[bool]:
-            item = (yield (key,)).items[key]
-            if item is not None and _holder(item) not in ("", holder):
-                return Decision(outcome=False)
-            ttl = max(DRAINER_TTL, self._home.runner.capabilities.min_ttl)
-            return Decision(outcome=True, puts=(Write(key, {"by": holder}, ttl),), quiet=True)
-
-        done = yield from self._home.runner.change(leading, actor, hopeful=False)
-        return done.outcome
+        yield from self._home.runner.change(clearing, actor, guess, hopeful=lease is None)
 
     def _targets(self) -> Op[list[str]]:
         """The swarms for which something waits."""
@@ -462,27 +465,6 @@ def _with_requests(
         if item is not None and decode_outbox(item).envelope == each.entry.envelope:
             found.append((each.key, decode_request(items.get(asked[each.key]))))
     return found
-
-
-def _holder(item: Item) -> str:
-    from msgspec import json
-
-    found = json.decode(item.value)
-    return str(found.get("by", "")) if isinstance(found, dict) else ""
-
-
-def _leads(target: str, holder: str) -> ReadOp[bool]:
-    key = keys.outbox_lock(target)
-    item = (yield (key,)).items[key]
-    return item is not None and _holder(item) == holder
-
-
-def _end_lead(target: str, holder: str) -> DecideOp[None]:
-    key = keys.outbox_lock(target)
-    item = (yield (key,)).items[key]
-    if item is None or _holder(item) != holder:
-        return Decision(outcome=None)
-    return Decision(outcome=None, puts=(Write(key, {"by": ""}, DRAINER_TTL),), quiet=True)
 
 
 def _unposted(posting: Posting) -> Iterable[Write]:

@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from interlock.core import keys
-from interlock.core.decision import Decision, Write
 from interlock.errors import BusTrouble, InterlockError, NotAllowed, StoreTrouble
 from interlock.nouns.requests.acknowledgements import Acknowledgements
 from interlock.nouns.requests.answer_service import Answers
@@ -32,6 +31,7 @@ from interlock.nouns.requests.retention import RequestRetention
 from interlock.nouns.requests.send_service import TEND_EVERY, RequestSender
 from interlock.nouns.swarms.bus import RECONNECT
 from interlock.runtime.identity import Actor
+from interlock.runtime.process_lease import ProcessLease
 from interlock.steps import NextChanges, Op, OpenWatch, Pause, Read
 from interlock.store import Change, Range, Resync, Snapshot, Watch
 
@@ -40,12 +40,13 @@ if TYPE_CHECKING:
     from interlock.nouns.swarms.registry_service import SwarmRegistry
     from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.nouns.tasks.service import TaskService
-    from interlock.runtime.attempt import DecideOp
     from interlock.runtime.runner import Runner
 
 INTAKE_TTL = 5.0
 STEP_IN = 1.0
 """Seconds after which a process without the lease takes in what is still there."""
+NOT_TAKEN_IN = "requests are not taken in"
+NOT_KEPT = "the swarm is not kept on its bus"
 SLICE = 0.25
 """Seconds at most until a process that waits for the bus notices that it is to stop."""
 ROUNDS = 100
@@ -70,8 +71,8 @@ class RequestService:
         self.retention = RequestRetention(runner)
         self._unsigned = ""
         """Why something could not be signed, when that was last tried."""
-        self._stopped = ""
-        """Why following failed the last time."""
+        self._stopped: dict[str, str] = {}
+        """Why work in the background failed the last time, by what does not go on."""
 
     def begin(self, actor: Actor) -> Op[None]:
         """See that this process can serve; NotAllowed if it is in no swarm, or has no key."""
@@ -147,8 +148,8 @@ class RequestService:
         return done or 0
 
     @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """For a process that follows, and retries after any error; each is logged once.
+    def going_on(self, what: str) -> Iterator[None]:
+        """For work in the background, which is retried after any error; each is logged once.
 
         Without intake a worker would wait without end, and nothing would say why.
         """
@@ -156,24 +157,26 @@ class RequestService:
             yield
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
-            if said != self._stopped:
+            if said != self._stopped.get(what):
                 expected = isinstance(error, InterlockError)
                 logging.getLogger("interlock").warning(
-                    "requests are not taken in, and this is tried again: %s",
+                    "%s, and this is tried again: %s",
+                    what,
                     said,
                     exc_info=None if expected else error,
                 )
-            self._stopped = said
+            self._stopped[what] = said
 
     def follow(self, actor: Actor, stopped: Callable[[], bool]) -> Op[None]:
         """Take in and tend until the caller is to stop."""
-        holder = self.home.runner.new_id("itk")
+        runner = self.home.runner
+        lease = ProcessLease(runner, keys.INTAKE, runner.new_id("itk"), INTAKE_TTL)
         while not stopped():
             own = yield from self.home.own(fresh=True)
             try:
                 watch = yield from self.home.bus.on(own, lambda _: _opened(own))  # noqa: B023 - runs now
                 try:
-                    yield from self._follow(actor, own, watch, holder, stopped)
+                    yield from self._follow(actor, own, watch, lease, stopped)
                 finally:
                     watch.close()
             except BusTrouble:
@@ -184,7 +187,7 @@ class RequestService:
         actor: Actor,
         own: OwnSwarm,
         watch: Watch,
-        holder: str,
+        lease: ProcessLease,
         stopped: Callable[[], bool],
     ) -> Op[None]:
         """Take in what arrives, as long as our swarm stays the same."""
@@ -196,7 +199,7 @@ class RequestService:
         while not stopped():
             now = clock.monotonic()
             if now - led >= INTAKE_TTL / 3:
-                led, leads = now, (yield from self._lead(actor, holder))
+                led, leads = now, (yield from lease.take(actor))
             if now - tended >= TEND_EVERY:
                 tended, changes = now, None
                 if (yield from self.home.own(fresh=True)) != own:
@@ -220,21 +223,6 @@ class RequestService:
             yield Pause(STEP_IN)
             if before & (yield from self.home.bus.on(own, lambda _: _present(own))):
                 yield from self.take_in(actor, own)
-
-    def _lead(self, actor: Actor, holder: str) -> Op[bool]:
-        """Have the lease of the intake, or renew it."""
-
-        def leading() -> DecideOp[bool]:
-            item = (yield (keys.INTAKE,)).items[keys.INTAKE]
-            if item is not None and holder.encode() not in item.value:
-                return Decision(outcome=False)
-            ttl = max(INTAKE_TTL, self.home.runner.capabilities.min_ttl)
-            return Decision(
-                outcome=True, puts=(Write(keys.INTAKE, {"by": holder}, ttl),), quiet=True
-            )
-
-        done = yield from self.home.runner.change(leading, actor, hopeful=False)
-        return done.outcome
 
 
 def _arrives(change: Change | Resync) -> bool:

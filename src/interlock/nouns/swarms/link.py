@@ -5,11 +5,16 @@ renews our liveness there, reads the peers that are due, and tends shared values
 that wait and ends decisions whose time is up.  Any number of processes may do it: each step is
 decided by what stands in the stores.
 
-``swarms.keep`` is a stream of passes.  A change of our trust, our keys, those of our agents or our
-registration at home starts the next one at once; else it follows after ``BEAT`` seconds, which
-renews the liveness key in time.  While the bus is away a pass tries it every ``RECONNECT`` seconds,
-and everything else at home goes on.  It has its own thread or task, since a bus that does not
-answer must not keep the keeper of the home store from renewing.
+``swarms.keep`` is a stream of passes, and every process that serves requests has one.  A change of
+our trust, our keys, those of our agents, their abilities or our registration at home starts the
+next pass at once; else it follows after ``BEAT`` seconds, which renews the liveness key in time.
+While the bus is away a pass tries it every ``RECONNECT`` seconds, and everything else at home goes
+on.  It has its own thread or task, since a bus that does not answer must not keep the keeper of the
+home store from renewing.
+
+Of all processes with such a stream one works, the one with the lease ``live/link``; ten workers
+would sign ten entries when one agent joins.  The others look for the lease.  A process that is in
+trouble gives it up: another one may reach the bus, or have the key.
 """
 
 from __future__ import annotations
@@ -33,8 +38,10 @@ from interlock.nouns.swarms.results import (
 )
 from interlock.nouns.swarms.revoke_service import post_revocations
 from interlock.nouns.swarms.state_service import StatePublished, publish_state
+from interlock.runtime.process_lease import ProcessLease
+from interlock.runtime.reads import every
 from interlock.steps import NextChanges, Op, OpenWatch, Read
-from interlock.store import Snapshot, Watch
+from interlock.store import Change, Resync, Snapshot, Watch
 
 if TYPE_CHECKING:
     from interlock.client_context import Context
@@ -45,7 +52,15 @@ BEAT = LIVE_TTL / 3
 """Seconds between two passes."""
 CHECK_OWN = 30.0
 """Seconds between two checks of our own agents, to see whether our entry is due."""
-_SCOPES = (keys.OWN_SWARM, keys.AGENT_KEYS, keys.PEERS, keys.REVOKED)
+LEASE = 15.0
+"""Seconds after which another process goes on for one that died; its liveness lasts longer."""
+LOOK_FOR_LEASE = 5.0
+"""Seconds between two looks for the lease that another process has."""
+CALM = 1.0
+"""Seconds between two passes because of new abilities: many agents may join at once."""
+SLICE = 0.25
+"""Seconds at most until a process notices that it is to stop."""
+_SCOPES = (keys.OWN_SWARM, keys.AGENT_KEYS, keys.PEERS, keys.REVOKED, keys.ABLE)
 
 
 def sync(context: Context, actor: Actor, *, force: bool = False) -> Op[SyncOutcome]:
@@ -138,6 +153,13 @@ class SwarmLink:
         self._due = float("-inf")
         self._checked = float("-inf")
         self._said: tuple[str, tuple[EntryRefused, ...]] = ("", ())
+        self._able: set[str] = set()
+        """The abilities of agents that were listed, by their keys."""
+        self._listed = float("-inf")
+        """When the last pass because of abilities was due."""
+        id_ = context.runner.new_id("lnk")
+        self._lease = ProcessLease(context.runner, keys.LINK, id_, LEASE)
+        self._leads = False
         if callback is not None:
             self.callback = callback
 
@@ -147,7 +169,9 @@ class SwarmLink:
         while True:
             yield from self._wait(ends)
             if self._clock.monotonic() < self._due:
-                return ()
+                if self._clock.monotonic() >= ends:
+                    return ()
+                continue
             done = yield from self._run()
             if done is not None and self._worth_telling(done):
                 return (done,)
@@ -158,16 +182,36 @@ class SwarmLink:
         """The passes one by one."""
         return taken
 
+    def run(self, stopped: Callable[[], bool]) -> Op[None]:
+        """One pass after the other, for a process that has other work; trouble is logged."""
+        troubled = False
+        try:
+            while not stopped():
+                for done in (yield from self.take(SLICE)):
+                    if done.trouble or troubled:
+                        _log(done)
+                    troubled = bool(done.trouble)
+        finally:
+            self.close()
+            yield from self.leave()
+
     def close(self) -> None:
         """Stop watching."""
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.close()
 
+    def leave(self) -> Op[None]:
+        """Let another process go on at once."""
+        if self._leads and not self._context.store.outage:
+            self._leads = False
+            yield from self._lease.leave(self._context.identity.actor)
+
     def _wait(self, ends: float) -> Op[None]:
         """Wait until a pass is due, something changes at home, or the time is up."""
         if self._watch is None:
             snapshot: Snapshot = yield Read(keys.OWN_SWARM)
+            self._able = {item.key for item in (yield from every(keys.ABLE))}
             self._watch = yield OpenWatch(_SCOPES, snapshot.revision)
             self._due = float("-inf")
             return
@@ -175,9 +219,26 @@ class SwarmLink:
         if now >= self._due:
             return
         changes = yield NextChanges(self._watch, min(self._due, ends) - now)
-        if changes:
+        if not changes:
+            return
+        about_agents = [each for each in changes if _is_ability(each)]
+        if len(about_agents) < len(changes):
             self._due = self._checked = float("-inf")
             self._context.swarms.forget()
+        elif self._learn(about_agents):
+            self._listed = max(self._clock.monotonic(), self._listed + CALM)
+            self._due, self._checked = min(self._due, self._listed), float("-inf")
+
+    def _learn(self, changes: Iterable[Change]) -> bool:
+        """Whether these abilities are news: a report writes all of its agent's again."""
+        news = False
+        for each in changes:
+            news = news or each.deleted or each.key not in self._able
+            if each.deleted:
+                self._able.discard(each.key)
+            else:
+                self._able.add(each.key)
+        return news
 
     def _run(self) -> Op[SwarmSynced | None]:
         now = self._clock.monotonic()
@@ -185,6 +246,17 @@ class SwarmLink:
         own, actor = (yield from own_swarm()), self._context.identity.actor
         if own is None:
             return None
+        self._leads = yield from self._lease.take(actor)
+        if not self._leads:
+            self._due, self._checked = now + LOOK_FOR_LEASE, float("-inf")
+            return None
+        done = yield from self._lead(own, actor, now)
+        if done.trouble:
+            yield from self.leave()
+        return done
+
+    def _lead(self, own: OwnSwarm, actor: Actor, now: float) -> Op[SwarmSynced]:
+        """The pass of the process that has the lease."""
         if now < self._checked + CHECK_OWN:
             try:
                 yield from beat(self._context, own, urgent=True)
@@ -215,3 +287,18 @@ class SwarmLink:
         news = said != self._said
         self._said = said
         return news or done.published or bool(done.revoked or done.posted or done.decisions)
+
+
+def _is_ability(change: Change | Resync) -> bool:
+    return isinstance(change, Change) and change.key.startswith(keys.ABLE)
+
+
+def _log(done: SwarmSynced) -> None:
+    import logging
+
+    log = logging.getLogger("interlock")
+    if done.trouble:
+        said = "%s is not kept on its bus from here, and this is tried again: %s"
+        log.warning(said, done.swarm, done.trouble)
+    else:
+        log.warning("%s is on its bus again", done.swarm)
