@@ -119,6 +119,9 @@ class Stream(Generic[T, R]):
             self._task.cancel()
             await asyncio.wait((self._task,))
         self._source.close()
+        if (leave := getattr(self._source, "leave", None)) is not None:
+            with suppress(InterlockError):  # what it would give up expires
+                await drive_async(leave(), self._store)
 
     async def __aiter__(self) -> AsyncIterator[T]:
         while True:

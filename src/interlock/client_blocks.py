@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from interlock.client import offered
 from interlock.client_context import Context
-from interlock.errors import Lost, StoreClosed, StoreTrouble
+from interlock.errors import InterlockError, Lost, StoreClosed, StoreTrouble
 from interlock.nouns.grants.handover import HANDOVER, BlockExit, Handover
 from interlock.nouns.grants.held_grant import GrantHandle, take
 from interlock.nouns.grants.request import GrantTarget, GrantTerms
@@ -54,6 +55,9 @@ class Stream(Generic[T, R]):
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=1.0)
         self._source.close()
+        if (leave := getattr(self._source, "leave", None)) is not None:
+            with suppress(InterlockError):  # what it would give up expires
+                drive(leave(), self._store)
 
     def __iter__(self) -> Iterator[T]:
         while True:

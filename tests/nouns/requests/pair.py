@@ -114,6 +114,11 @@ class Swarm:
     def send(
         self, to: str = "south", whom: str = "can:sum", body: bytes = b"[1,2]", **more: Any
     ) -> Any:
+        return self.run(self.sending(to, whom, body, **more))
+
+    def sending(
+        self, to: str = "south", whom: str = "can:sum", body: bytes = b"[1,2]", **more: Any
+    ) -> Op[Any]:
         draft = RequestDraft(
             to_swarm=to,
             to_agent=whom,
@@ -124,7 +129,7 @@ class Swarm:
             deadline=more.pop("deadline", 86400.0),
             **more,
         )
-        return self.run(self.requests.sender.send(self.actor, draft))
+        return self.requests.sender.send(self.actor, draft)
 
     def sent(self, **more: Any) -> str:
         outcome = self.send(**more)

@@ -24,6 +24,8 @@ from interlock.nouns.requests.incoming import Incoming
 from interlock.nouns.requests.serving import RequestReply, ServedRequest
 from interlock.nouns.swarms import key_files
 from interlock.nouns.swarms.head import ListedKey
+from interlock.nouns.swarms.link import SwarmLink
+from interlock.nouns.swarms.results import Discovered
 from interlock.nouns.swarms.swarm import OwnSwarm, Peer, PeerKey
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
@@ -135,6 +137,78 @@ def test_a_blocking_client_asks_and_another_serves(
         assert fleet.record.verify()
     with interlock.connect(homes["south"], agent="eve") as fleet:
         assert len(fleet.requests.list(received=True, swarm="north")) == 2
+
+
+def online(home: str, ability: str) -> list[str]:
+    """The agents that a swarm finds on the bus; waits until there is one."""
+
+    def found() -> list[str]:
+        with interlock.connect(home, agent="eve") as fleet:
+            answer = fleet.swarms.discover(ability, fresh=True)
+            assert isinstance(answer, Discovered)
+            return [f"{each.agent}@{each.swarm}" for each in answer]
+
+    agents: list[str] = until(found)
+    return agents
+
+
+def test_a_worker_that_serves_keeps_its_swarm_on_the_bus(
+    homes: dict[str, str], served: Callable[..., None]
+) -> None:
+    served(lambda request: request.payload)
+    assert online(homes["north"], "sum") == ["bob@south"]
+    with interlock.connect(homes["north"], agent="ada") as fleet:
+        found = fleet.requests.send("*", "can:sum", 7, wait=20)
+        assert isinstance(found, interlock.RequestAnswered)
+    with interlock.connect(homes["south"], agent="eve") as fleet:
+        assert fleet.record.verify()
+
+
+def test_an_async_worker_keeps_its_swarm_on_the_bus_and_another_goes_on_when_it_stops(
+    homes: dict[str, str],
+) -> None:
+    async def handler(request: ServedRequest) -> object:
+        return request.payload
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            serving: dict[str, asyncio.Task[None]] = {}
+            for name in ("bob", "carl"):
+                fleet = await stack.enter_async_context(
+                    await aio.connect(homes["south"], agent=name)
+                )
+                work = fleet.requests.serve(handler, can=[f"{name}s"], stop_on_signals=False)
+                serving[name] = asyncio.create_task(work)
+                found = await asyncio.to_thread(online, homes["north"], f"{name}s")
+                assert found == [f"{name}@south"]
+            serving.pop("bob").cancel()
+            dora = await stack.enter_async_context(await aio.connect(homes["south"], agent="dora"))
+            await dora.agents.status("idle", can=["paint"])
+            found = await asyncio.to_thread(online, homes["north"], "paint")
+            assert found == ["dora@south"]
+            serving["carl"].cancel()
+            await asyncio.wait(serving.values())
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_serves_on_while_its_swarm_cannot_be_kept_on_the_bus(
+    homes: dict[str, str],
+    served: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    take, errors = SwarmLink.take, [KeyError("what no one foresaw")]
+
+    def fails_once(self: SwarmLink, timeout: float | None) -> Any:
+        if errors:
+            raise errors.pop()
+        return take(self, timeout)
+
+    monkeypatch.setattr(SwarmLink, "take", fails_once)
+    served(lambda request: request.payload)
+    assert online(homes["north"], "sum") == ["bob@south"]
+    assert "the swarm is not kept on its bus" in caplog.text
 
 
 def test_an_error_of_the_intake_is_logged_and_the_worker_goes_on(
@@ -344,6 +418,7 @@ def test_a_program_serves_requests_in_the_shell(homes: dict[str, str]) -> None:
             check=True,
         )
         assert '"result":"got [7]"' in good.stdout
+        assert online(homes["north"], "echo") == ["bob@south"]
         bad = subprocess.run(
             [*send, "bob", '"bad"', "--wait", "20s"], capture_output=True, text=True, check=False
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 from tests.nouns.requests.pair import Pair, Swarm, put_item
 
 from interlock.core import keys
@@ -17,8 +18,12 @@ from interlock.nouns.requests.exchange import UNSIGNED_LIMIT, decode_request
 from interlock.nouns.requests.request import OutgoingRequest
 from interlock.nouns.requests.views import list_quarantine
 from interlock.nouns.swarms.bus import RECONNECT
+from interlock.steps import Commit, Op
 from interlock.store import Range, Txn
 from interlock.testing.audit import audit, request_events
+from interlock.testing.testbed import Stepper
+
+T = TypeVar("T")
 
 
 def stored(swarm: Swarm, request: str) -> OutgoingRequest:
@@ -144,6 +149,22 @@ def test_one_process_drains_a_target_at_a_time(pair: Pair) -> None:
     assert items(pair.homes["north"], keys.OUTBOX) == []
 
 
+def test_a_request_is_spooled_while_another_process_drains(pair: Pair) -> None:
+    north, other = pair.swarm("north"), pair.swarm("north", "eve")
+    pair.cable("north").is_cut = True
+    north.sent()
+    pair.cable("north").is_cut = False
+    pair.clock.advance(RECONNECT)
+    lease = other.requests.outbox.lease("south")
+    assert other.run(lease.take(other.actor))
+    behind = north.send()
+    assert behind.spooled
+    assert "made before" in behind.reason
+    other.run(lease.leave(other.actor))
+    assert not north.send().spooled
+    assert items(pair.homes["north"], keys.OUTBOX) == []
+
+
 def test_across_a_network_a_drainer_posts_what_waits_and_leaves_the_lock(pair: Pair) -> None:
     """There the lock is a liveness key, whose value is not read with a hopeful decision."""
     north = pair.swarm("north", faulty=True)
@@ -167,6 +188,72 @@ def test_across_a_network_a_drainer_that_lost_its_lock_deletes_nothing(pair: Pai
     assert other.run(other.requests.outbox.lease("south").take(other.actor))
     north.run(outbox._clear(north.actor, page, outbox.lease("south")))
     assert len(items(pair.homes["north"], keys.OUTBOX)) == 1
+
+
+# A swarm is denied while something is sent to it.
+
+
+def deny(pair: Pair, name: str, other: str) -> None:
+    put_item(pair, pair.homes[name], keys.peer(other), replace(pair.peer(other), allowed=False))
+
+
+def denied_meanwhile(swarm: Swarm, op: Op[T], other: str) -> T:
+    """Carry out an operation; the other swarm is denied just before something is in the outbox."""
+    going = Stepper(op, swarm.home, swarm.pair.clock)
+    while not (
+        isinstance(going._next, Commit)
+        and any(put.key.startswith(keys.OUTBOX) for put in going._next.txn.puts)
+    ):
+        assert going.go(), "nothing was sent"
+    deny(swarm.pair, swarm.name, other)
+    return going.run().result()
+
+
+def test_a_request_to_a_swarm_that_is_denied_meanwhile_is_refused(pair: Pair) -> None:
+    north = pair.swarm("north", faulty=True)
+    assert isinstance(denied_meanwhile(north, north.sending(), "south"), out.SwarmNotAllowed)
+    assert items(pair.homes["north"], keys.OUTBOX) == []
+    assert items(pair.bus, keys.BUS_REQUESTS) == []
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+def test_a_later_attempt_to_a_swarm_that_was_denied_goes_to_quarantine(
+    pair: Pair, *, faulty: bool
+) -> None:
+    north = pair.swarm("north", faulty=faulty)
+    request = north.sent()
+    pair.bus.commit(
+        Txn(id="lost", deletes=tuple(items(pair.bus, keys.BUS_REQUESTS)))
+    )  # it was lost
+    pair.clock.advance(61)
+    if faulty:
+        denied_meanwhile(north, north.requests.attempts.step(north.actor, north.own()), "south")
+    else:
+        deny(pair, "north", "south")
+        north.tend()
+    assert items(pair.homes["north"], keys.OUTBOX) == []
+    assert items(pair.bus, keys.BUS_REQUESTS) == []
+    assert stored(north, request).state == "escalated"
+    (kept,) = north.run(list_quarantine("", "", 10))
+    assert kept.reason == "not_allowed"
+
+
+def test_a_result_for_a_swarm_that_is_denied_meanwhile_ends_the_task_and_is_not_posted(
+    pair: Pair,
+) -> None:
+    north, south = pair.swarm("north"), pair.swarm("south", "bob", faulty=True)
+    north.sent()
+    south.take_in()
+    claimed = south.claim()
+    assert claimed is not None
+    assert denied_meanwhile(south, south.answering(claimed), "north")
+    assert items(pair.homes["south"], keys.OUTBOX) == []
+    assert items(pair.bus, keys.BUS_RESULTS) == []
+    (kept,) = south.run(list_quarantine("", "", 10))
+    assert (kept.kind, kept.reason) == ("result", "not_allowed")
+
+
+# An asker that waits.
 
 
 def waits(swarm: Swarm, request: str, seconds: int) -> None:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.nouns.swarms.swarm_homes import Swarms, floor_of, made_key, met, peer_of
+from tests.nouns.swarms.swarm_homes import (
+    BusConnection,
+    SameStore,
+    Swarms,
+    floor_of,
+    made_key,
+    met,
+    peer_of,
+)
 
 import interlock
 from interlock import aio
+from interlock.client import Fleet
 from interlock.core import keys
 from interlock.nouns.messages.decision import DecisionView
 from interlock.nouns.swarms import key_files, registry
-from interlock.nouns.swarms.link import SwarmLink
+from interlock.nouns.swarms.link import CALM, LOOK_FOR_LEASE, SwarmLink
 from interlock.nouns.swarms.results import (
+    Discovered,
     KeyRotated,
     SwarmSynced,
 )
@@ -27,6 +38,7 @@ from interlock.nouns.swarms.sync_results import (
     ValueShared,
 )
 from interlock.nouns.swarms.sync_rules import DECIDE_IN
+from interlock.steps import drive
 from interlock.stores import open_store
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Stepper
@@ -46,9 +58,9 @@ def swarms() -> Iterator[Swarms]:
 class Kept:
     """A link whose passes the test lets happen, one after the other."""
 
-    def __init__(self, swarms: Swarms, name: str) -> None:
+    def __init__(self, swarms: Swarms, name: str, home: Fleet | None = None) -> None:
         self._swarms = swarms
-        self._home = swarms.homes[name]
+        self._home = home or swarms.homes[name]
         self.link = SwarmLink(self._home.context)
         self._take = self._begin()
 
@@ -186,6 +198,123 @@ def test_a_link_says_that_a_person_has_to_decide(swarms: Swarms, kept: Kept) -> 
     news = kept.news()
     assert news is not None
     assert len(news.decisions) == 1
+
+
+# Several processes of one swarm.
+
+
+@pytest.fixture
+def second(swarms: Swarms, kept: Kept) -> Iterator[Kept]:
+    """Another process of the shop, with a connection to the bus of its own."""
+    store = SameStore(swarms.homes["shop"].store)
+    with interlock.connect(store=store, agent="carl", clock=swarms.clock, ttl=86400) as fleet:
+        swarms.connections["carl"] = BusConnection(swarms.bus, sleep=swarms.clock.advance)
+        swarms.connect_bus(fleet.context, swarms.connections["carl"])
+        found = Kept(swarms, "shop", fleet)
+        yield found
+        found.link.close()
+
+
+def entries(swarms: Swarms, name: str) -> int:
+    """How many entries a process has put on the bus."""
+    posted = swarms.connections[name].posted
+    return sum(put.key == keys.registry_entry("shop") for txn in posted for put in txn.puts)
+
+
+def test_one_process_at_a_time_keeps_the_entry_and_the_liveness(
+    swarms: Swarms, kept: Kept, second: Kept
+) -> None:
+    for _ in range(100):
+        kept.news()
+        second.news()
+        swarms.clock.advance(10)
+        assert swarms.on_bus(keys.swarm_live("shop")) is not None
+    assert entries(swarms, "shop") > 2
+    assert swarms.connections["carl"].posted == []
+
+
+def test_another_process_goes_on_before_the_liveness_of_one_that_died_ends(
+    swarms: Swarms, kept: Kept, second: Kept
+) -> None:
+    kept.news()
+    for _ in range(30):
+        second.news()
+        assert swarms.on_bus(keys.swarm_live("shop")) is not None
+        swarms.clock.advance(LOOK_FOR_LEASE)
+
+
+def test_a_process_that_leaves_lets_another_go_on_at_its_next_look(
+    swarms: Swarms, kept: Kept, second: Kept
+) -> None:
+    kept.news()
+    second.news()
+    drive(kept.link.leave(), swarms.homes["shop"].store)
+    swarms.homes["shop"].swarms.allow("bank", rate="7/1h")  # which starts a pass
+    second.news()
+    assert swarms.connections["carl"].posted != []
+
+
+def test_a_process_that_does_not_reach_the_bus_lets_another_one_try(
+    swarms: Swarms, kept: Kept, second: Kept
+) -> None:
+    kept.news()
+    swarms.connections["shop"].cut = True
+    for _ in range(30):
+        kept.news()
+        second.news()
+        assert swarms.on_bus(keys.swarm_live("shop")) is not None
+        swarms.clock.advance(LOOK_FOR_LEASE)
+
+
+def test_a_process_without_the_key_lets_another_one_sign(
+    swarms: Swarms, kept: Kept, monkeypatch: pytest.MonkeyPatch, second: Kept
+) -> None:
+    before, elsewhere = os.environ[key_files.FOLDER], f"{os.environ[key_files.FOLDER]}-elsewhere"
+    said = []
+    for _ in range(100):
+        monkeypatch.setenv(key_files.FOLDER, elsewhere)
+        said += [news.trouble for news in (kept.news(),) if news is not None]
+        monkeypatch.setenv(key_files.FOLDER, before)
+        second.news()
+        swarms.clock.advance(10)
+    assert entries(swarms, "carl") > 1
+    assert len([each for each in said if each]) == 1
+    assert "not on this host" in said[0]
+
+
+def test_a_new_ability_is_on_the_bus_at_once_and_a_repeated_report_is_no_news(
+    swarms: Swarms, kept: Kept
+) -> None:
+    while kept.news():
+        pass
+    shop, bank = swarms.homes["shop"], swarms.homes["bank"]
+    shop.agents.status("idle", can=["paint"])
+    kept.news()
+    found = bank.swarms.discover("paint", fresh=True)
+    assert isinstance(found, Discovered)
+    assert [each.agent for each in found] == ["shop-bot"]
+    entered = entries(swarms, "shop")
+    for _ in range(20):
+        shop.agents.status("busy", can=["paint"])
+        assert kept.news() is None
+        swarms.clock.advance(CALM / 10)
+    assert entries(swarms, "shop") == entered
+
+
+def test_many_agents_that_join_at_once_make_few_entries(swarms: Swarms, kept: Kept) -> None:
+    while kept.news():
+        pass
+    shop, entered = swarms.homes["shop"], entries(swarms, "shop")
+    for number in range(20):
+        shop.agents.status("idle", can=[f"a{each}" for each in range(number + 1)])
+        kept.news()
+        swarms.clock.advance(CALM / 10)
+    swarms.clock.advance(CALM)
+    kept.news()
+    assert entries(swarms, "shop") - entered in (3, 4)
+    found = swarms.homes["bank"].swarms.discover("a19", fresh=True)
+    assert isinstance(found, Discovered)
+    assert found.agents
 
 
 # On real stores.

@@ -114,7 +114,7 @@ class RequestAudit(Request, frozen=True, kw_only=True):
 
 
 class RequestServe(Request, frozen=True, kw_only=True):
-    """Carry out requests of other swarms with a program."""
+    """Carry out requests of other swarms with a program, and keep this swarm on its bus."""
 
     exit_words: ClassVar[dict[int, str]] = {0: "asked to stop"}
 

@@ -173,8 +173,8 @@ def wait_until_listed(bus: Bus, own: OwnSwarm, fingerprint: str, runner: Runner)
     if not listed:
         raise NotAllowed(
             f"the entry of {own.name} on the bus does not list the key {fingerprint} of this agent"
-            " yet; a process with the key of the swarm signs the next one: run 'interlock swarm"
-            " sync --follow' there, and repeat this"
+            " yet; a process with the key of the swarm signs the next one: run a worker there"
+            " ('interlock request serve') or 'interlock swarm sync --follow', and repeat this"
         )
 
 

@@ -140,6 +140,8 @@ class Bus:
             if link.id != own.bus_id:
                 raise _other_bus(own, link.id)
             answer: T = yield On(link.store, work(link.runner))
+        except StoreMissing as error:  # its advice is for a home, where a new store may do
+            raise (yield from self._failing(error, _gone(own))) from error
         except StoreTrouble as error:
             raise (yield from self._failing(error)) from error
         self._trouble = ""
@@ -215,9 +217,9 @@ class Bus:
         runner.settings, runner.via = self._settings, self._home.via
         return runner
 
-    def _failing(self, error: StoreTrouble) -> Op[BusTrouble]:
+    def _failing(self, error: StoreTrouble, why: str = "") -> Op[BusTrouble]:
         """The error for callers; an error of the connection is remembered, for ``RECONNECT``."""
-        said = f"the bus does not answer: {error}"
+        said = f"the bus does not answer: {why or error}"
         if not isinstance(error, _OUTAGES):
             return BusTrouble(f"the bus refuses this: {error}", error)
         with self._guard:
@@ -262,6 +264,14 @@ def _other_bus(own: OwnSwarm, found: str) -> BusTrouble:
     return BusTrouble(
         f"{own.bus_shown} is {what}; if that is right, run:"
         f" interlock swarm register {own.name} --bus URL --key KEY"
+    )
+
+
+def _gone(own: OwnSwarm) -> str:
+    place = os.environ.get(URL) or own.bus_shown
+    return (
+        f"there is nothing at {place} any more; put the bus back, or set {URL} to where it is"
+        f" now; for another bus: interlock swarm register {own.name} --bus URL --key KEY"
     )
 
 

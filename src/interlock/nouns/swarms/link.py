@@ -226,8 +226,9 @@ class SwarmLink:
             self._due = self._checked = float("-inf")
             self._context.swarms.forget()
         elif self._learn(about_agents):
-            self._listed = max(self._clock.monotonic(), self._listed + CALM)
-            self._due, self._checked = min(self._due, self._listed), float("-inf")
+            self._checked = float("-inf")
+            if (due := max(self._clock.monotonic(), self._listed + CALM)) < self._due:
+                self._due = self._listed = due
 
     def _learn(self, changes: Iterable[Change]) -> bool:
         """Whether these abilities are news: a report writes all of its agent's again."""
