@@ -330,7 +330,7 @@ def test_the_keys_of_agents_end_with_the_key_that_vouched_for_them(world: World)
         world.send(ada)
 
 
-def test_a_bus_that_holds_entries_back_keeps_the_key_of_an_agent_for_a_day(world: World) -> None:
+def test_a_bus_that_holds_entries_back_keeps_the_key_of_an_agent_for_a_week(world: World) -> None:
     world.joined("shop", "ada", ADA)
     bank = world.homes["bank"]
     world.sync("bank")
@@ -370,7 +370,7 @@ def test_a_clock_that_is_ahead_takes_no_key_away(world: World) -> None:
         other.agents.join()
 
 
-def test_an_agent_rotates_its_key_and_the_old_one_counts_for_a_day(world: World) -> None:
+def test_an_agent_rotates_its_key_and_the_old_one_counts_for_a_week(world: World) -> None:
     with world.elsewhere():
         key_files.create("ada")
         first = key_files.load("ada")

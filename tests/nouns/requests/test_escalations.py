@@ -247,3 +247,27 @@ def test_a_request_with_a_long_deadline_is_signed_with_the_key_that_followed(
     bank.requests.tend()
     assert [each.reason for each in bank.quarantine.list()] == []
     assert bank.tasks.show(f"{request}@shop")
+
+
+def test_an_envelope_outlives_the_rotation_of_its_key_until_its_deadline(swarms: Swarms) -> None:
+    shop, bank = swarms.homes["shop"], swarms.homes["bank"]
+    taken = sent(swarms, deadline="6d")
+    shop.keys.rotate("shop")
+    bank.swarms.sync(force=True)
+    wait(swarms, 6 * 86400 - 60)  # no process of either swarm runs
+    bank.requests.tend()
+    assert [each.reason for each in bank.quarantine.list()] == []
+    assert bank.tasks.show(f"{taken}@shop")
+
+
+def test_a_rotated_key_that_is_revoked_ends_at_once_although_envelopes_of_it_wait(
+    swarms: Swarms,
+) -> None:
+    shop, bank = swarms.homes["shop"], swarms.homes["bank"]
+    sent(swarms, deadline="6d")
+    old = shop.keys.rotate("shop").old_fingerprint
+    bank.swarms.sync(force=True)
+    shop.keys.revoke(old)
+    bank.swarms.sync(force=True)
+    bank.requests.tend()
+    assert [each.reason for each in bank.quarantine.list()] == ["revoked_key"]

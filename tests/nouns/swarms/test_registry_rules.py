@@ -292,7 +292,7 @@ def test_rotations_beyond_the_number_of_keys_wait() -> None:
     keys: tuple[ListedKey, ...] = (listed(OLD),)
     for key in (NEW, ADA, FOURTH):
         keys = registry.rotated(keys, listed(key), "bank", NOW)
-    with pytest.raises(BadInput, match="rotate again in 1 d"):
+    with pytest.raises(BadInput, match="rotate again in 7 d"):
         registry.rotated(keys, listed(FIFTH), "bank", NOW)
     assert len(registry.rotated(keys, listed(FIFTH), "bank", NOW + registry.OVERLAP)) == 2
 

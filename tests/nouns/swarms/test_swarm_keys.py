@@ -15,6 +15,8 @@ from interlock.nouns.swarms import key_files, registry
 from interlock.nouns.swarms.envelope import claimed_signers
 from interlock.nouns.swarms.head import RegistryHead
 from interlock.nouns.swarms.results import KeyRevoked, KeyRotated, SwarmAllowed, SwarmRegistered
+from interlock.nouns.swarms.views import swarm_findings
+from interlock.steps import drive
 from interlock.testing.audit import audit
 
 
@@ -62,6 +64,17 @@ def test_a_rotation_publishes_an_entry_that_both_keys_signed(swarms: Swarms) -> 
     swarms.sync("shop")
     assert prints(shop, "bank") == [found.fingerprint, found.old_fingerprint]
     assert own_of(bank).fingerprint == found.fingerprint
+
+
+def test_doctor_names_a_rotated_key_that_still_counts_and_how_to_end_it(swarms: Swarms) -> None:
+    _, bank = swarms.pair()
+    old = rotate(swarms, "bank").old_fingerprint
+    facts = [each.fact for each in drive(swarm_findings(bank.context), bank.store)]
+    said = f"{old} was rotated and counts for another 7 d; if it was stolen, end it:"
+    assert f"{said} interlock key revoke {old}" in facts
+    swarms.clock.advance(registry.OVERLAP + 1)
+    swarms.sync("bank")
+    assert len(drive(swarm_findings(bank.context), bank.store)) == 1
 
 
 def test_after_the_overlap_the_new_key_signs_alone_and_the_old_file_may_go(
@@ -115,7 +128,7 @@ def test_a_rotation_beyond_the_number_of_keys_changes_no_file(swarms: Swarms) ->
         rotate(swarms, "bank")
         swarms.clock.advance(1)
     before = key_files.listed()
-    with pytest.raises(BadInput, match="rotate again in 1 d"):
+    with pytest.raises(BadInput, match="rotate again in 7 d"):
         rotate(swarms, "bank")
     assert key_files.listed() == before
 

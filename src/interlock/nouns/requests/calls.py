@@ -27,7 +27,7 @@ from interlock.nouns.requests.send_service import (
     note_how_to_go_on,
     outcome_of,
 )
-from interlock.nouns.swarms.head import ABILITY, ALL_AGENTS, BODY_LIMIT
+from interlock.nouns.swarms.head import ABILITY, ALL_AGENTS, BODY_LIMIT, LONGEST_DEADLINE
 from interlock.runtime.calls import Calls, D, call, patiently
 from interlock.runtime.given import Given
 from interlock.steps import Op
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 LISTED = 100
 MOST = 10_000
-LONGEST_DEADLINE = 7 * DEADLINE
 SHORTEST = 0.001
 STATES: tuple[RequestState, ...] = get_args(RequestState)
 RECEIVED_STATES = ("received", "running", "answered", "acknowledged")

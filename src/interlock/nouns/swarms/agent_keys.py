@@ -11,7 +11,7 @@ record.  A message counts under that key only for the agent that the key belongs
 No one can announce a key that they do not have, since the proof is a signature of it over the
 names of the swarm and the agent.  A home trusts its own processes with everything else.
 
-    current ──its owner announces another one──> rotated: counts for a day ──> gone
+    current ──its owner announces another one──> rotated: counts for a week ──> gone
        └──revoke──> gone at once, and permanently
 
 One agent has one current key.  Another process under the same name with another key is refused,
@@ -198,9 +198,10 @@ def _is_listed(own: OwnSwarm, fingerprint: str, runner: Runner, wait: float) -> 
 
 
 def listed_agent_keys(now: float) -> Op[dict[str, tuple[AgentKey, ...]]]:
-    """The keys that our next entry lists, by agent."""
+    """The keys that our next entry lists, by agent; those that were used last come first."""
     items = yield from every(keys.AGENT_KEYS)
     stored = [each for item in items if (each := readable(decode_agent_keys, item))]
+    stored.sort(key=lambda each: (-each.at, each.agent))
     return {each.agent: valid(each, now) for each in stored if not is_unused(each, now)}
 
 

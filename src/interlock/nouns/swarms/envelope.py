@@ -35,8 +35,8 @@ from interlock.core.signing import Signer
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.swarms.head import (
     BODY_LIMIT,
-    DEADLINE,
     KEYS_LIMIT,
+    LONGEST_DEADLINE,
     REGISTRY_LIMIT,
     BodyHead,
     BusHead,
@@ -52,8 +52,6 @@ from interlock.nouns.swarms.head import (
 
 SKEW = 30.0
 """Seconds that two clocks may differ."""
-LONGEST_DEADLINE = 7 * DEADLINE
-"""Seconds that a reader is ready to remember a message against replay."""
 
 Reason: TypeAlias = Literal[
     "too_large",

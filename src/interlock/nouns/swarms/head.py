@@ -43,6 +43,8 @@ AGENT_KEYS_LIMIT = 3
 TIMEOUT = 30.0
 """Seconds that an asker waits for a result, unless it says otherwise."""
 DEADLINE = 24 * 3600.0
+LONGEST_DEADLINE = 7 * DEADLINE
+"""Seconds that a reader is ready to remember a message against replay."""
 """Seconds after which a request is never carried out, unless the asker says otherwise."""
 ENTRY_EXPIRES = 15 * 60.0
 """Seconds that a registry entry is valid; one for longer would not protect from a frozen bus."""

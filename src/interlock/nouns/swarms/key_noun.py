@@ -71,7 +71,7 @@ NOUN = Noun(
         ),
         Operation(
             name="key rotate",
-            help="replace a key; in a swarm the old one still counts for a day",
+            help="replace a key; in a swarm the old one still counts for a week",
             request=KeyRotate,
             outcomes=(RotateOutcome,),
             needs="nothing",

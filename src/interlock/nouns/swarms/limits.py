@@ -33,8 +33,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core.rate import Rate
-from interlock.nouns.swarms.envelope import LONGEST_DEADLINE, SKEW
-from interlock.nouns.swarms.head import AGENTS_LIMIT, RequestHead, milliseconds
+from interlock.nouns.swarms.envelope import SKEW
+from interlock.nouns.swarms.head import AGENTS_LIMIT, LONGEST_DEADLINE, RequestHead, milliseconds
 
 REQUEST_RATE = Rate(100, 3600.0)
 QUEUE_LIMIT = 80_000

@@ -347,7 +347,8 @@ def listed_abilities(can: Iterable[str]) -> Iterator[str]:
 def own_agents(now: float) -> Op[tuple[RegisteredAgent, ...]]:
     """The agents with a live session at home: their abilities, keys, and the work that they have.
 
-    Also those that are away, if they signed something that may still be on its way.
+    Also those that are away, if they signed something that may still be on its way.  If an entry
+    does not hold them all, those that are away for longest are left out.
     """
     sessions = yield from all_sessions()
     live = yield from looked_up(keys.live(each.id) for each in sessions)
@@ -374,7 +375,7 @@ def own_agents(now: float) -> Op[tuple[RegisteredAgent, ...]]:
     ]
     away = [
         RegisteredAgent(agent=agent, keys=of_agent, away=True)
-        for agent, of_agent in sorted(own_keys.items())
+        for agent, of_agent in own_keys.items()
         if agent not in able
     ]
     return registry.fitting([*here, *away])

@@ -6,9 +6,8 @@ says which entries a reader accepts.
 
 **Rotation** is an entry, too: the next version lists the new key, and the old one with the time at
 which it ends (``until``), and both sign.  The owner publishes with both until then, so a reader
-that was away for less than the overlap can follow.  The overlap is longer than the usual deadline
-of a request, so no such request in flight loses its key; attempts sign one with a later deadline
-again.
+that was away for less than the overlap can follow.  The overlap is longer than any deadline, so no
+message on its way loses its key.  A key that must not count any more is revoked.
 
 **Liveness** is separate: an unsigned key on the bus that lasts ``LIVE_TTL``.  It says only that a
 process of the swarm is there, and together with the expiry gives the status.
@@ -31,9 +30,9 @@ from interlock.core import codec, validate
 from interlock.errors import BadInput
 from interlock.nouns.swarms.head import (
     AGENTS_LIMIT,
-    DEADLINE,
     ENTRY_EXPIRES,
     KEYS_LIMIT,
+    LONGEST_DEADLINE,
     REGISTRY_LIMIT,
     ListedKey,
     RegisteredAgent,
@@ -54,11 +53,8 @@ LIVE_TTL = 30.0
 """Seconds after which a swarm without a process is noticed."""
 CLOCK_SKEW = 30.0
 """Seconds by which the clocks of two swarms may differ."""
-OVERLAP = DEADLINE + ENTRY_TTL + 2 * CLOCK_SKEW
-"""Seconds for which a rotated key still counts: requests that it signed last usually live so long.
-
-One with a later deadline is signed again by its next attempt.
-"""
+OVERLAP = LONGEST_DEADLINE + ENTRY_TTL + 2 * CLOCK_SKEW
+"""Seconds for which a rotated key still counts: no message that it signed lives longer."""
 
 K = TypeVar("K", bound=ListedKey)
 

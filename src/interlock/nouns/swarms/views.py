@@ -13,6 +13,7 @@ from interlock.nouns.swarms import registry
 from interlock.nouns.swarms.envelope import claimed_keys
 from interlock.nouns.swarms.head import REGISTRY_LIMIT, RegistryHead
 from interlock.nouns.swarms.own_keys import own_swarm, verified_own
+from interlock.nouns.swarms.registry import valid_keys
 from interlock.nouns.swarms.registry_service import PeerState, peer_states
 from interlock.nouns.swarms.results import NotRegistered, SwarmList, SwarmView, TrustedKeyView
 from interlock.nouns.swarms.swarm import OwnSwarm
@@ -158,7 +159,20 @@ def _entry_findings(context: Context, own: OwnSwarm) -> Op[list[Finding]]:
         return [finding("swarm", fact, "run 'interlock swarm sync', with --follow to stay there")]
     left = span(entry.expires / 1000 - now)
     fact = f"{own.name} on {own.bus_shown}, entry {entry.version} expires in {left}"
-    return [finding("swarm", fact)]
+    return [finding("swarm", fact), *_rotated_keys(own, now)]
+
+
+def _rotated_keys(own: OwnSwarm, now: float) -> list[Finding]:
+    """The keys of our swarm that still count beside the current one."""
+    return [
+        finding(
+            "swarm",
+            f"{key.fingerprint} was rotated and counts for another {span(key.until / 1000 - now)};"
+            f" if it was stolen, end it: interlock key revoke {key.fingerprint}",
+        )
+        for key in valid_keys(own.keys, now)
+        if key.until
+    ]
 
 
 def key_findings(now: Callable[[], float]) -> Op[list[Finding]]:
