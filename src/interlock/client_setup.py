@@ -103,7 +103,7 @@ def _no_path(store: Store) -> Store:
     return store
 
 
-def _signer(key: str | Signer | None) -> Signer | None:
+def entry_signer(key: str | Signer | None) -> Signer | None:
     """The key that signs the entries of a client; one that is named wrongly is refused at once."""
     if key is None:
         if not (named := os.environ.get("INTERLOCK_KEY")):
@@ -144,5 +144,5 @@ def make_context(
     if clock is None:
         clock = SystemClock(suspends=store.capabilities.one_machine)
     trace = trace or os.environ.get("INTERLOCK_TRACE", "")
-    runner = Runner(store, clock=clock, signer=_signer(key))
+    runner = Runner(store, clock=clock, signer=entry_signer(key))
     return Context(store, agent, trace, runner, settings=settings(), **options)

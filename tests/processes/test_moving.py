@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.nouns.fleet.test_moving import content, state_of, work
+from tests.nouns.pipelines.pipelines import RELEASE, definition
 from tests.processes.helpers import ProcessGroup
 from tests.processes.moving_programs import moves
 
 import interlock
+from interlock import registry
 from interlock.nouns.fleet.moving import StoreCopy
+from interlock.nouns.messages.decision import OwnDecision
 from interlock.nouns.record.verify import verify
+from interlock.nouns.swarms import key_files
+from interlock.nouns.swarms.results import SwarmRegistered
 from interlock.steps import drive
 from interlock.stores import open_store
+from interlock.testing.audit import audit
 from interlock.testing.servers import RedisServer
 
 
@@ -37,7 +48,7 @@ def test_a_mover_killed_between_two_steps_leaves_one_store_and_the_next_one_comp
             with closing(open_store(target, filling=True)) as two:
                 if content(two)[0]:
                     assert state_of(one) in ("moving", "moved")  # type: ignore[arg-type]
-                programs.start("moves", source, target, 0).finish()
+                moves(source, target, "0")
                 assert content(one) == content(two)
                 assert drive(verify(two.capabilities), two)
                 assert (state_of(one), state_of(two)) == ("moved", "")  # type: ignore[arg-type]
@@ -111,6 +122,124 @@ def test_every_program_that_runs_while_its_store_is_moved_ends_and_is_told_where
     with interlock.connect(target, agent="ada") as ada:
         [held] = ada.tasks.list()
         assert (held.task, held.state) == ("first", "running"), "until its time is up"
+
+
+def test_a_store_with_something_of_everything_is_the_same_after_moves_through_all_engines(
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    programs: ProcessGroup,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first process of each move is killed, at a step that differs in each run."""
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/cache")
+    monkeypatch.setenv(key_files.FOLDER, f"{tmp_path}/keys")
+    subprocess.run(["git", "init", "-q", "--bare", f"{tmp_path}/fleet.git"], check=True)
+    places = [
+        f"{tmp_path}/first.db",
+        request.getfixturevalue("redis_url"),
+        request.getfixturevalue("etcd_url"),
+        f"git+file://{tmp_path}/fleet.git",
+        f"{tmp_path}/last.db",
+    ]
+    bank = tmp_path / "bank.db"
+    merge, question = everything(places[0], str(bank), str(tmp_path / "bus.db"))
+    before = listed(places[0])
+    for source, target in itertools.pairwise(places):
+        step = random.randint(2, 14)
+        programs.start("moves", source, target, step).died()
+        moves(source, target, "0")
+        with (
+            closing(open_store(source, filling=True)) as one,
+            closing(open_store(target)) as two,
+        ):
+            assert content(one) == content(two), step
+            assert state_of(one) == "moved"  # type: ignore[arg-type]
+        assert listed(target) == before, (source, target, step)
+    with interlock.connect(places[-1], agent="ops", key="shop") as shop:
+        assert isinstance(shop.locks.release("merge", token=merge - 1), interlock.LockFenced)
+        assert isinstance(shop.locks.release("merge", token=merge), interlock.Released)
+        again = shop.locks.acquire("merge")
+        assert isinstance(again, interlock.Acquired)
+        assert (again.token or 0) > max(merge, int(time.time() * 1e6) - 10**9), "Redis was there"
+        assert shop.locks.break_("freeze", reason="the move is over")
+        assert take_in(shop) == 0, "nothing is taken in twice"
+        assert audit(shop.store) == []
+        assert isinstance(shop.messages.resolve(question, "yes"), OwnDecision)
+        assert {each.task for each in shop.tasks.list() if each.state == "blocked"} == {
+            "two",
+            "r1.build.b",
+        }, "the guard let its task go on"
+
+
+def everything(url: str, bank: str, bus: str) -> tuple[int, str]:
+    """Fill a store with something of each noun; the token of a lock, and the id of a decision."""
+    prints = {}
+    for name, home in (("shop", url), ("bank", bank)):
+        key_files.create(name)
+        with interlock.connect(home, agent="ops", key=name) as fleet:
+            registered = fleet.swarms.register(name, bus=bus, key=name)
+            assert isinstance(registered, SwarmRegistered)
+            prints[name] = registered.fingerprint
+    for home, other, name in ((url, "bank", "shop"), (bank, "shop", "bank")):
+        with interlock.connect(home, agent="ops", key=name) as fleet:
+            assert fleet.swarms.allow(other, key=prints[other])
+    with (
+        interlock.connect(url, agent="ops", key="shop") as shop,
+        interlock.connect(bank, agent="teller", key="bank") as teller,
+    ):
+        merge = shop.locks.acquire("merge", ttl=600)
+        assert isinstance(merge, interlock.Acquired)
+        assert shop.locks.acquire("freeze", ttl=600)
+        assert shop.semaphores.acquire("builds", weight=2, capacity=3, ttl=600)
+        shop.tasks.publish_all([{"id": "one", "data": 1}, {"id": "two", "needs": ["one"]}])
+        shop.tasks.publish("later", not_before="1h", deadline="2h")
+        shop.guards.define(interlock.guard.named("calm", interlock.guard.lock_free("freeze")))
+        shop.tasks.publish("gated", guard="calm")
+        shop.pipelines.define(definition(RELEASE))
+        assert shop.pipelines.start("release", id="r1")
+        shop.messages.subscribe("alerts")
+        shop.messages.alert("alerts", {"n": 1})
+        shop.messages.send("ops", "hello")
+        shop.messages.query("?nobody", "may I?", person=True, timeout=0.01)
+        assert shop.requests.send("bank", "teller", {"n": 1})
+        assert teller.requests.send("shop", "can:sum", {"n": 2})
+        assert shop.swarms.share("rate", 3)
+        teller.requests.tend()
+        assert take_in(shop) == 1
+        [decision] = shop.messages.decisions()
+        return merge.token or 0, decision.decision
+
+
+def take_in(fleet: interlock.Fleet) -> int:
+    requests, store = fleet.context.requests, fleet.store
+    own = drive(requests.home.own(), store)
+    return drive(requests.take_in(fleet.context.identity.actor, own), store)
+
+
+_AGES = ("expires_in", "retry_in", "age", "since", "entries", "ends", "unsigned", "problems")
+"""What differs with the time, and what the entry of the move itself adds."""
+
+
+def listed(url: str) -> dict[str, object]:
+    """The outcome of every operation that lists something."""
+    with interlock.connect(url, agent="ops", join=False) as fleet:
+        found: dict[str, object] = {}
+        for operation in (each for noun in registry.nouns() for each in noun.operations):
+            if operation.name in ("record export", "store info", "wait"):
+                continue
+            if operation.reads and (operation.call or operation.act):
+                with suppress(TypeError):  # it needs an argument
+                    outcome = fleet.act(operation.request())
+                    found[operation.name] = _plain(msgspec.to_builtins(outcome))
+        found["trust"] = _plain(msgspec.to_builtins(fleet.swarms.trust()))
+        found["swarms"] = _plain(msgspec.to_builtins(fleet.swarms.list()))
+        return found
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items() if name not in _AGES}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 @pytest.mark.proof

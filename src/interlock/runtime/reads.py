@@ -147,6 +147,29 @@ def outside(reading: ReadOp[T]) -> Op[T]:
         return done.value  # type: ignore[no-any-return]
 
 
+def fresh_once(operation: Op[T]) -> Op[T]:
+    """Carry out an operation that reads a lot; only its first read is fresh.
+
+    The others are never from before that one.  On git a fresh read looks at the remote, which takes
+    longer than all the rest.
+    """
+    fresh = True
+    try:
+        step = next(operation)
+        while True:
+            if isinstance(step, Read):
+                step = Read(*step.refs, times=step.times, fresh=fresh and step.fresh)
+                fresh = False
+            try:
+                answer = yield step
+            except BaseException as error:  # noqa: BLE001 - it is the operation's own
+                step = operation.throw(error)
+            else:
+                step = operation.send(answer)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+
+
 class ReadBeforeWait(msgspec.Struct, Generic[T], frozen=True):
     """The result of a read before a wait, all items behind it, and where a watch begins.
 

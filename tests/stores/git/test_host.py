@@ -88,6 +88,16 @@ def test_readers_that_come_together_share_a_look(host: Opens, commands: Counter[
     assert commands["ls-remote"] < 12
 
 
+def test_health_and_a_verdict_on_the_record_look_at_the_remote_a_few_times(
+    host: Opens, commands: Counter[str]
+) -> None:
+    with interlock.connect(store=host()) as fleet:
+        for call in (fleet.health, fleet.record.verify):
+            commands.clear()
+            assert call()
+            assert 1 <= commands["ls-remote"] <= 3
+
+
 def test_a_pace_spaces_pushes(remote: Remote, host: Opens) -> None:
     store = host(url=f"{remote.url}?pace=0.4")
     began = time.monotonic()

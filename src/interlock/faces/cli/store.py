@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
 from interlock import store_location
+from interlock.client_setup import entry_signer
 from interlock.errors import BadInput, StoreTrouble
 from interlock.faces.cli.command import answer, note
 from interlock.faces.cli.connect import CommandIdentity, hush
@@ -44,7 +45,8 @@ def copy(parsed: Parsed) -> int:
                 raise
             return answer(parsed, _abort_alone(source, request, trouble))
         places = place_of(source, request.source), place_of(target, request.target)
-        work = StoreCopy(source, target, places, report=_Progress().show)
+        signer = entry_signer(parsed.common.key)
+        work = StoreCopy(source, target, places, signer=signer, report=_Progress().show)
         try:
             outcome = work.abort() if request.abort else work.run(damaged=request.damaged)
         except BaseException:
@@ -125,8 +127,12 @@ def restore(parsed: Parsed) -> int:
 
     request: StoreRestoreRequest = parsed.request
     store, path = _file(parsed), os.path.abspath(request.path)
+    signer = entry_signer(parsed.common.key)
     done = restored(
-        store, path, force=request.force, before=lambda part: record_restore(part, path, store)
+        store,
+        path,
+        force=request.force,
+        before=lambda part: record_restore(part, path, store, signer=signer),
     )
     return answer(parsed, StoreRestored(store=store, path=path, **done))
 

@@ -119,6 +119,7 @@ class FleetCalls(Calls[D]):
         record, if it cannot be sealed.
         """
         from interlock.runtime.health import HealthCheck, Patience
+        from interlock.runtime.reads import fresh_once
 
         patience = Patience(
             dead_after=validate.duration(dead_after, "dead-after"),
@@ -126,7 +127,8 @@ class FleetCalls(Calls[D]):
             held=validate.duration(held, "held"),
             stuck=validate.duration(stuck, "stuck"),
         )
-        return HealthCheck(self.context.runner, self.context.settings, patience).run()
+        check = HealthCheck(self.context.runner, self.context.settings, patience)
+        return fresh_once(check.run())
 
     @call
     def check(self) -> Op[Diagnosis]:

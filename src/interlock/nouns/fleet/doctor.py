@@ -24,6 +24,7 @@ from interlock.runtime.health import remedy
 from interlock.runtime.history import EVERYTHING, search
 from interlock.runtime.identity import Actor
 from interlock.runtime.integrity import unreadable
+from interlock.runtime.reads import fresh_once
 from interlock.runtime.runner import Runner
 from interlock.steps import Op, StandingMark, StoreCall
 from interlock.store import Finding, StoreMark
@@ -66,7 +67,7 @@ def examine_store(context: Context) -> Op[list[Finding]]:
     }
     for name, check in checks.items():
         try:
-            found += yield from check
+            found += yield from fresh_once(check)
         except StoreDamaged as error:  # an unreadable item ends its own check only
             found.append(error_finding(name, error))
     return found

@@ -56,6 +56,7 @@ from interlock.store import (
 )
 
 if TYPE_CHECKING:
+    from interlock.core.signing import Signer
     from interlock.nouns.record.noun import Verified
     from interlock.runtime.attempt import DecideOp
 
@@ -82,7 +83,10 @@ class CopyProgress(Struct, frozen=True, kw_only=True):
 
 
 class StoreCopy:
-    """One run of a move; ``places`` name the source and the target, without passwords."""
+    """One run of a move; ``places`` name the source and the target, without passwords.
+
+    ``signer`` signs the entry in the record that names the move.
+    """
 
     def __init__(
         self,
@@ -90,13 +94,14 @@ class StoreCopy:
         target: Store,
         places: tuple[str, str],
         *,
+        signer: Signer | None = None,
         report: Report = lambda _progress: None,
     ) -> None:
         self._source = _movable(source, places[0])
         self._target = _movable(target, places[1])
         self._places = places
         self._report = report
-        self._runner = Runner(source)
+        self._runner = Runner(source, signer=signer)
         self._began = time.monotonic()
         self._resumed = False
 
@@ -473,7 +478,7 @@ class _Pages:
         after, limit, folder = "", _FIRST_PAGE, ""
         while True:
             ref = Range(self._prefix, after, limit)
-            found: Snapshot = self._store.read(ref, times=times)
+            found: Snapshot = self._store.read(ref, times=times, fresh=not after)
             items = found.ranges[ref]
             if not items:
                 return
@@ -503,7 +508,8 @@ def _entries(store: Store, after: int = 0) -> Iterator[Sequence[Item]]:
     limit = _FIRST_PAGE
     while True:
         ref = Log(after=after, limit=limit)
-        page = [with_bytes(item) for item in store.read(ref).ranges[ref]]
+        found = store.read(ref, fresh=limit == _FIRST_PAGE)
+        page = [with_bytes(item) for item in found.ranges[ref]]
         if page:
             yield page
             after = page[-1].revision
@@ -580,9 +586,9 @@ def abort_alone(source: Store, place: str, target: str, trouble: str) -> CopyAbo
     return CopyAborted(source=place, target=target, opened=True, left=trouble)
 
 
-def record_restore(store: Store, backup: str, place: str) -> None:
+def record_restore(store: Store, backup: str, place: str, *, signer: Signer | None = None) -> None:
     """Write into the record that its end was replaced by a backup: everything later is missing."""
-    runner = Runner(store)
+    runner = Runner(store, signer=signer)
     now = round(runner.clock.wall(), 3)
 
     def note() -> DecideOp[str]:

@@ -45,7 +45,7 @@ from interlock.nouns.record.reader import (
     span,
     walk,
 )
-from interlock.runtime.reads import MOST_PAGE, Pages
+from interlock.runtime.reads import MOST_PAGE, Pages, fresh_once
 from interlock.steps import Op, Read
 from interlock.store import LIVE, LOG, Capabilities, Item, Log, Range
 
@@ -106,7 +106,7 @@ def verify_and_roll(
         judge = record_judge(found, anchors)
         compared = _Compared(judge, against, found) if against else None
         with suppress(OvertakenByRetention):
-            return judge.rolling, (yield from _verify(found, judge, compared))
+            return judge.rolling, (yield from fresh_once(_verify(found, judge, compared)))
     raise too_fast()
 
 

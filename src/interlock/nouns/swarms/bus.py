@@ -49,6 +49,7 @@ from interlock.errors import (
     StoreBusy,
     StoreClosed,
     StoreMissing,
+    StoreMoved,
     StoreRefused,
     StoreTrouble,
 )
@@ -219,6 +220,12 @@ class Bus:
 
     def _failing(self, error: StoreTrouble, why: str = "") -> Op[BusTrouble]:
         """The error for callers; an error of the connection is remembered, for ``RECONNECT``."""
+        if isinstance(error, StoreMoved):
+            said = (
+                f"the bus was moved to {error.place}; register the swarm there, with its key:"
+                " interlock swarm register NAME --bus URL --key KEY"
+            )
+            return BusTrouble(said, error)
         said = f"the bus does not answer: {why or error}"
         if not isinstance(error, _OUTAGES):
             return BusTrouble(f"the bus refuses this: {error}", error)
