@@ -24,6 +24,9 @@ An export is JSON Lines: a head, the entries in order, then the items.
     and so is a writer that signs some of its entries only.  The keys are named by the fingerprints
     that ssh-keygen prints: whose they are is for the auditor to know.  Signatures are Ed25519, and
     this file has 40 lines that verify them, a few hundred in a second.
+    A signed entry names its store by a random id, which a copy of the whole store keeps.  An entry
+    that was signed for another store is a finding: it was taken over from there.  Which id the
+    store has is for the auditor to know, too; entries of early versions name none.
 
 How each kind of tampering shows:
 
@@ -153,6 +156,7 @@ class ParsedEntry(NamedTuple):
     saw: dict[str, str | None]
     put: dict[str, str]
     deleted: Sequence[str]
+    store: str = ""
 
 
 class KnownEntry:
@@ -354,9 +358,9 @@ def parse(data: bytes) -> ParsedEntry:
         raise TypeError("an entry is an object")
     after, deleted = entry.get("after", []), entry.get("deleted", [])
     saw, put = entry.get("saw", {}), entry.get("put", {})
-    id_, writer, agent = (entry.get(name, "") for name in ("id", "writer", "agent"))
-    fields = ParsedEntry(id_, writer, agent, entry.get("on", 0), after, saw, put, deleted)
-    if [*map(type, fields)] != [str, str, str, int, list, dict, dict, list]:
+    id_, writer, agent, store = (entry.get(name, "") for name in ("id", "writer", "agent", "store"))
+    fields = ParsedEntry(id_, writer, agent, entry.get("on", 0), after, saw, put, deleted, store)
+    if [*map(type, fields)] != [str, str, str, int, list, dict, dict, list, str]:
         raise TypeError("a field has another type")
     hashes = (hash_ for hash_ in saw.values() if hash_ is not None)
     if not all(type(each) is str for each in (*after, *deleted, *hashes, *put.values())):
@@ -466,6 +470,7 @@ class RecordJudge:
     ``trims`` is for engines that trim unsealed entries by themselves: elsewhere such a gap means
     that entries were removed.  ``begins`` is the mark before the first entry, if entries preceded.
     ``fits`` verifies a signature; with None signatures are counted and not verified.
+    ``store`` is the id of the store, which signed entries name; without it the first one says it.
     """
 
     def __init__(
@@ -479,7 +484,9 @@ class RecordJudge:
         parse: Callable[[bytes], ParsedEntry] = parse,
         known: Callable[[int, str, str, int], KnownEntry] = KnownEntry,
         fits: Callable[[bytes, bytes, bytes], bool] | None = signature_fits,
+        store: str = "",
     ) -> None:
+        self.store = store
         start = begins or DigestMark()
         self.findings = findings or Findings()
         self.rolling = RollingDigest(start, self.findings)
@@ -594,6 +601,8 @@ class RecordJudge:
                 key = item.value[start : start + 44].decode()
                 if self._fits is not None:
                     self.unchecked.append(found)
+                if entry.store != self.store:
+                    self._signed_elsewhere(entry.store, item.created)
         share = self.signed.get(key)
         if share is None:
             if len(self.signed) >= RECENT:  # more keys than writers are remembered
@@ -601,6 +610,12 @@ class RecordJudge:
             share = self.signed[key] = SignedEntries(key, item.created)
         share.add(entry.agent, item.created)
         return key
+
+    def _signed_elsewhere(self, store: str, revision: int) -> None:
+        """A signed entry counts in the store that it names; those of early versions name none."""
+        if store and self.store:
+            self._spoilt(revision, f"was signed for the store {store}, and this is {self.store}")
+        self.store = self.store or store
 
     def _mixed(self, before: str, known: KnownEntry) -> None:
         """A writer signs all of its entries with one key, or none of them."""
@@ -982,6 +997,7 @@ class ExportCheck:
             strict=self._strict,
             begins=None if head["whole"] else begins,
             marks=[ExpectedMark(mark_of(each), "the anchor", outside=True) for each in anchors],
+            store=str(head.get("store", "")),
         )
         self._comparison: Comparison | None = None
         if against:
@@ -1077,6 +1093,8 @@ def main() -> int:
         by = f"signed by {share.fingerprint}" if key else "not signed"
         agents = ", ".join(sorted(each or "-" for each in share.agents))
         print(f"{by}: {share.entries} entries, revision {share.first} to {share.last}, of {agents}")
+    if any(judge.signed) and judge.store:
+        print(f"signed for the store {judge.store}")
     for verdict, says, revision, key in check.findings():
         print(f"{verdict} at {f'revision {revision}' if revision else key}: {says}")
     return int("bad" in check.verdicts.values())

@@ -31,7 +31,8 @@ entries that read the registry of a bus.
 A client with a key signs its entries.  ``signed`` is the last field of an entry, and the signature
 is over the stored bytes without it (``signed_bytes`` of ``signing.py``).  The public key is in it,
 so that an auditor needs nothing else; it says which key signed, and whose key that is, the auditor
-has to know.  One client signs all of its entries with one key, or none.
+has to know.  One client signs all of its entries with one key, or none.  A signed entry names its
+``store`` by the id that a copy keeps: moved into another store, a chain of entries proves nothing.
 
 ``segment.py`` has the digest over all entries, which proves those that no other entry links.
 """
@@ -83,6 +84,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     took: float | None = None
     reason: str = ""
     observed: tuple[ObservedFact, ...] = ()
+    store: str = ""
     signed: Signature | None = None
 
 

@@ -266,6 +266,7 @@ def draft_transaction(
             took=decision.took,
             reason=decision.reason,
             observed=decision.observed,
+            store=runner.signed_store,
         )
     )
     try:

@@ -158,10 +158,15 @@ class Runner:
         if not self._store_id:
             item = (yield Read(keys.STORE_ID))[keys.STORE_ID]
             if item is None:
-                self._store_id = (yield from self.change(self._naming, Actor())).outcome
+                self._store_id = (yield from self._carry_out(self._naming, Actor())).outcome
             else:
                 self._store_id = _STORE_ID.read(item)
         return self._store_id
+
+    @property
+    def signed_store(self) -> str:
+        """The id that the entries of this client name; empty if it does not sign them."""
+        return "" if self.signer is None else self._store_id
 
     def _naming(self) -> DecideOp[str]:
         item = (yield (keys.STORE_ID,))[keys.STORE_ID]
@@ -188,13 +193,9 @@ class Runner:
             actor = Actor(actor.agent, actor.session, trace, actor.given)
         if actor.given:
             deciding = yield from self._relying(deciding, actor)
-        if self.capabilities.transacts:
-            done = yield from self._inside(deciding, actor)
-        else:
-            known = dict(guess or {})
-            done = yield from self._optimistic(
-                deciding, actor, known, urgent=urgent, hopeful=hopeful
-            )
+        if self.signer is not None and not self._store_id:
+            yield from self.store_id()
+        done = yield from self._carry_out(deciding, actor, guess, urgent=urgent, hopeful=hopeful)
         if done.recheck is not None:
             from interlock.runtime.gates import check_gates
 
@@ -205,9 +206,23 @@ class Runner:
 
     def change_alone(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[Decided[T]]:
         """Carry a decision through, but leave the gates that it may have opened to the caller."""
+        if self.signer is not None and not self._store_id:
+            yield from self.store_id()
+        return (yield from self._carry_out(deciding, actor))
+
+    def _carry_out(
+        self,
+        deciding: Callable[[], DecideOp[T]],
+        actor: Actor,
+        guess: Mapping[str, Item | None] | None = None,
+        *,
+        urgent: bool = False,
+        hopeful: bool = True,
+    ) -> Op[Decided[T]]:
         if self.capabilities.transacts:
             return (yield from self._inside(deciding, actor))
-        return (yield from self._optimistic(deciding, actor, {}, urgent=False, hopeful=True))
+        known = dict(guess or {})
+        return (yield from self._optimistic(deciding, actor, known, urgent=urgent, hopeful=hopeful))
 
     def renew(self, writes: Sequence[Write]) -> Op[frozenset[str]]:
         """Renew liveness keys that are alive, without a decision; returns which ones were."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -17,10 +20,13 @@ import interlock
 from interlock import aio, check_record, guard
 from interlock.core import codec, signing
 from interlock.core.entry import Entry, Signature, decode, sign
+from interlock.core.keys import STORE_ID
 from interlock.core.signing import KeySigner
 from interlock.errors import BadInput, NotAllowed
+from interlock.nouns.fleet.moving import StoreCopy
 from interlock.nouns.swarms import key_files
-from interlock.store import Item
+from interlock.store import Item, MovableStore
+from interlock.stores import open_store
 
 DATA = Path(__file__).parents[2] / "data"
 OPS, EVE = (
@@ -58,6 +64,11 @@ def test_on_every_store_the_record_says_who_signed_and_what_is_not_signed(
         last = decode(entries(ada)[0].value)
         assert last.signed is not None
         assert last.signed.key == signing.to_base64(OPS.public_key)
+        assert found.store
+        item = ada.store.read(STORE_ID)[STORE_ID]
+        assert item is not None
+        assert found.store == last.store == json.loads(item.value)
+        assert {decode(each.value).store for each in entries(bob)} == {"", found.store}
 
 
 def test_many_commits_under_way_at_once_are_all_signed(tmp_path: Path) -> None:
@@ -365,10 +376,75 @@ def test_the_checker_alone_says_who_signed(tmp_path: Path) -> None:
         ada.record.export(str(tmp_path / "record.jsonl"))
     status, said = checker(tmp_path / "record.jsonl")
     assert status == 0
-    assert f"signed by {OPS.fingerprint}: 4 entries, revision 1 to 5, of ada" in said
-    assert "not signed: 3 entries, revision 2 to 7, of bob" in said
+    assert f"signed by {OPS.fingerprint}: 4 entries, revision 2 to 6, of ada" in said
+    assert "not signed: 3 entries, revision 3 to 8, of bob" in said
+    assert "signed for the store sto_" in said
     changed = (tmp_path / "record.jsonl").read_text().replace("ada", "eve")
     (tmp_path / "record.jsonl").write_text(changed)
     status, said = checker(tmp_path / "record.jsonl")
     assert status == 1
-    assert "integrity at revision 1" in said
+    assert "integrity at revision 2" in said
+
+
+# ---- another store ------------------------------------------------------------------------------
+
+
+def test_a_chain_that_was_signed_for_another_store_is_found_entry_by_entry() -> None:
+    history = History()
+    history.commit("wtr_1", put="locks/a", signer=OPS, agent="ada", store="sto_here")
+    for _ in range(2):
+        history.commit("wtr_2", put="locks/b", signer=EVE, agent="eve", store="sto_there")
+    found = judged(history)
+    assert places(found.findings) == [("integrity", 2), ("integrity", 3)]
+    said = "was signed for the store sto_there, and this is sto_here"
+    assert said in found.findings[0].says
+
+
+def test_an_entry_whose_store_was_changed_has_a_signature_that_does_not_fit() -> None:
+    history = History()
+    history.commit("wtr_1", put="locks/a", signer=OPS, agent="ada", store="sto_there")
+    rewrite(history, 1, lambda data: data.replace(b"sto_there", b"sto_other"))
+    assert "does not fit" in judged(history).findings[0].says
+
+
+def test_the_whole_record_of_another_store_is_found_live_and_by_the_checker(
+    tmp_path: Path,
+) -> None:
+    """All entries and items of one store are put into the file of another, by hand."""
+    ours, theirs = tmp_path / "ours.db", tmp_path / "theirs.db"
+    for path in (ours, theirs):
+        with interlock.connect(str(path), agent="ada", key=OPS) as ada:
+            busy(ada, 1)
+    with closing(sqlite3.connect(ours)) as db, db:
+        db.execute(f"ATTACH '{theirs}' AS theirs")
+        db.execute("DELETE FROM log")
+        db.execute("DELETE FROM item WHERE key <> 'meta/store'")
+        db.execute("INSERT INTO log SELECT * FROM theirs.log")
+        db.execute("INSERT INTO item SELECT * FROM theirs.item WHERE key <> 'meta/store'")
+    with interlock.connect(str(ours)) as fleet:
+        found = agree(fleet, tmp_path)
+        assert found.integrity == "bad"
+        assert all("was signed for the store" in each.says for each in found.findings)
+
+
+def test_a_record_that_was_copied_to_another_engine_names_its_store_as_before(
+    tmp_path: Path,
+) -> None:
+    source, target = tmp_path / "source.db", tmp_path / "target.db"
+    with interlock.connect(str(source), agent="ada", key=OPS) as ada:
+        busy(ada, 1)
+        before = ada.record.verify().store
+    with closing(open_store(str(source))) as old, closing(open_store(str(target))) as new:
+        places_ = (str(source), str(target))
+        StoreCopy(cast("MovableStore", old), cast("MovableStore", new), places_).run()
+    with interlock.connect(str(target), agent="bob", key=EVE) as bob:
+        busy(bob, 1)
+        found = agree(bob, tmp_path)
+    assert (words(found), found.store, len(found.signed)) == (OK, before, 2)
+
+
+def test_signed_entries_of_early_versions_name_no_store_and_count() -> None:
+    history = a_history()
+    history.commit("wtr_3", put="locks/d", signer=EVE, agent="eve", store="sto_here")
+    found = judged(history)
+    assert (words(found), found.store) == (OK, "sto_here")

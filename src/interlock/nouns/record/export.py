@@ -105,7 +105,8 @@ class _Exporter:
         whole = known and not mark.revision
         # Behind an unknown digest no mark is comparable.
         begins = _mark(mark) if known else RecordMark(revision=mark.revision)
-        self._add(ExportHead(begins=begins, strict=self._span.strict, whole=whole))
+        found = self._span
+        self._add(ExportHead(begins=begins, strict=found.strict, whole=whole, store=found.store))
         if not known:
             self._add({"forgotten": mark.revision + 1})
         least = mark.revision + (not known)  # no mark of an unknown digest can be met

@@ -164,7 +164,8 @@ class Verified(Struct, frozen=True, kw_only=True, omit_defaults=True):
     were read from segments, ``dropped`` ones are proven by their digest alone; ``anchored`` is the
     revision of the last anchor that is met; ``since`` is where completeness begins if it is
     unproven before; ``more`` counts the findings that are not listed.
-    ``signed`` are the entries by the key that signed them, ``unsigned`` those without a signature.
+    ``signed`` are the entries by the key that signed them, ``unsigned`` those without a signature;
+    ``store`` is the id of the store that signed entries name.
     """
 
     exit_statuses: ClassVar[str] = "0 or 1"
@@ -182,6 +183,7 @@ class Verified(Struct, frozen=True, kw_only=True, omit_defaults=True):
     against: Compared | None = None
     signed: tuple[EntriesOfKey, ...] = ()
     unsigned: EntriesOfKey | None = None
+    store: str = ""
     findings: tuple[RecordFinding, ...] = ()
     more: int = 0
 

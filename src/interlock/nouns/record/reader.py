@@ -37,6 +37,7 @@ _SEALED = codec.Decoder(SealedMark)
 _MARK = codec.Decoder(RecordMark)
 _SEGMENT = codec.Decoder(Segment)
 _MOVE = codec.Decoder(MoveNote)
+_STORE = codec.Decoder(str)
 
 ItemStamp: TypeAlias = tuple[str, int, str, str, str]
 """Of an item: its key, its revision, the digest of its payload, and the entry that wrote it (id
@@ -53,7 +54,7 @@ class RecordSpan(Struct, frozen=True, kw_only=True):
     ``begins`` is the mark up to which retention dropped all entries; ``covered`` is false if the
     engine trimmed entries that no segment has, ``restarted`` if sealing began again behind them;
     ``trims`` is true if the engine may trim entries by itself: else they were removed;
-    ``marks`` are the marks in the store.
+    ``marks`` are the marks in the store, and ``store`` is its id, if it has one.
     """
 
     end: int
@@ -63,6 +64,7 @@ class RecordSpan(Struct, frozen=True, kw_only=True):
     restarted: bool = False
     begins: RecordMark | None = None
     marks: tuple[ExpectedMark, ...] = ()
+    store: str = ""
 
 
 class RecordReader(Protocol):
@@ -88,7 +90,7 @@ def span(capabilities: Capabilities) -> Op[RecordSpan]:
     """Find where the record begins and ends at this moment."""
     trimmed = (yield StoreCall("extent")).trimmed  # first: sealing precedes trimming
     last = Log(limit=1, last=True)
-    snapshot = yield Read(last, keys.SEALED, keys.CHECKPOINT, keys.MOVE)
+    snapshot = yield Read(last, keys.SEALED, keys.CHECKPOINT, keys.MOVE, keys.STORE_ID)
     moved = readable(_MOVE.read_if_present, snapshot[keys.MOVE])
     sealed = sealed_mark(snapshot[keys.SEALED])
     noted = readable(_MARK.read_if_present, snapshot[keys.CHECKPOINT])
@@ -109,6 +111,7 @@ def span(capabilities: Capabilities) -> Op[RecordSpan]:
         marks=tuple(
             ExpectedMark(plain_mark(mark), key) for key, mark in marks.items() if mark is not None
         ),
+        store=readable(_STORE.read_if_present, snapshot[keys.STORE_ID]) or "",
     )
 
 

@@ -123,6 +123,8 @@ def _verified(outcome: Verified, paint: Paint) -> str:
         rows += [("signed", _count(each.entries), _by(each)) for each in outcome.signed]
         if outcome.unsigned is not None:
             rows.append(("not signed", _count(outcome.unsigned.entries), _by(outcome.unsigned)))
+    if outcome.store:
+        rows.append(("signed for", "", f"the store {outcome.store}"))
     lines = columns(rows)
     lines += [f"{_position(each)}: {each.says}" for each in outcome.findings]
     if outcome.more:

@@ -72,6 +72,7 @@ class _LeanEntry(Struct, gc=False):
     saw: dict[str, str | None] = {}
     put: dict[str, str] = {}
     deleted: tuple[str, ...] = ()
+    store: str = ""
 
 
 class _LeanKnown(Struct, gc=False):
@@ -128,6 +129,7 @@ def record_judge(
         parse=_parse,
         known=cast("Callable[[int, str, str, int], KnownEntry]", _LeanKnown),
         fits=_fits if signatures else None,
+        store=found.store,
     )
 
 
@@ -154,6 +156,7 @@ def verified(judge: RecordJudge, changed: Iterable[str] = ()) -> Verified:
         since=judge.trimmed,
         signed=tuple(_share(each) for key, each in judge.signed.items() if key),
         unsigned=_share(judge.signed[""]) if "" in judge.signed else None,
+        store=judge.store if any(judge.signed) else "",
         findings=tuple(RecordFinding(**flaw._asdict()) for flaw in findings),
         more=judge.findings.more,
     )
@@ -255,12 +258,14 @@ class ExportHead(Struct, frozen=True, kw_only=True):
 
     ``strict``: an entry's revision follows the one that it was decided on.
     ``whole``: no entry precedes the beginning.
+    ``store``: the id of the store, which signed entries name.
     """
 
     interlock: int = FORMAT
     begins: RecordMark
     strict: bool
     whole: bool
+    store: str = ""
 
 
 class _EntryLine(Struct, frozen=True, kw_only=True):
