@@ -11,8 +11,10 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from tests import hypothesis_settings
@@ -31,6 +33,9 @@ for _name in ("INTERLOCK_AGENT", "INTERLOCK_SESSION"):  # tests may run inside o
 pytest.register_assert_rewrite("interlock.testing.conformance")
 
 _numbers = itertools.count(1)
+
+with_git = pytest.mark.parametrize("url", ["sqlite", "redis", "etcd", "git"], indirect=True)
+"""Runs a test on each engine, git included, also in ``make test``."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -81,9 +86,21 @@ def lively(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "BEATS_PER_TTL", 10 * keeper.BEATS_PER_TTL)
 
 
-@pytest.fixture(params=["sqlite", "redis", "etcd"])
+@pytest.fixture
+def git_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A branch of a remote on this disk; the processes of the test are one host."""
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/cache")
+    subprocess.run(["git", "init", "-q", "--bare", f"{tmp_path}/fleet.git"], check=True)
+    return f"git+file://{tmp_path}/fleet.git"
+
+
+@pytest.fixture(params=["sqlite", "redis", "etcd", pytest.param("git", marks=pytest.mark.proof)])
 def url(request: pytest.FixtureRequest) -> str:
-    """An empty store on each engine that real processes can share."""
+    """An empty store on each engine that real processes can share.
+
+    On git a test takes ten times as long, so ``make proof`` runs it there, unless it has the mark
+    ``with_git``.
+    """
     find: Callable[[str], object] = request.getfixturevalue
     if request.param == "sqlite":
         return str(find("tmp_path")) + "/store.db"

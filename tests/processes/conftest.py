@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.processes.helpers import ProcessGroup
 
-from interlock.testing.servers import EtcdServer, RedisServer
+from interlock.testing.servers import EtcdServer, GitHttpServer, RedisServer, ServerTrouble
 from interlock.testing.servers.proxy import Proxy
 
 
@@ -21,15 +21,30 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "store.db")
 
 
-@pytest.fixture(params=[RedisServer, EtcdServer], ids=["redis", "etcd"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer | EtcdServer]:
+@pytest.fixture(
+    params=[
+        pytest.param(RedisServer, id="redis"),
+        pytest.param(EtcdServer, id="etcd"),
+        pytest.param(GitHttpServer, id="git", marks=pytest.mark.proof),
+    ]
+)
+def server(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RedisServer | EtcdServer | GitHttpServer]:
     """A server of one's own, to be killed and frozen."""
-    with request.param(tmp_path / "server") as started:
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/cache")
+    try:
+        started = request.param(tmp_path / "server").start()
+    except ServerTrouble as error:
+        if request.param is GitHttpServer:
+            pytest.skip(str(error))
+        raise
+    with started:
         yield started
 
 
 @pytest.fixture
-def proxy(server: RedisServer | EtcdServer) -> Iterator[Proxy]:
+def proxy(server: RedisServer | EtcdServer | GitHttpServer) -> Iterator[Proxy]:
     """Stands before the server."""
     with Proxy("127.0.0.1", server.port) as started:
         yield started

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 import time
 from typing import Any
@@ -10,7 +11,11 @@ from typing import Any
 from tests.processes.task_programs import say
 
 import interlock
+from interlock.errors import StoreRefused
 from interlock.nouns.tasks.task import Claimed, TaskCompleted
+from interlock.store import Put
+from interlock.stores import open_store
+from interlock.testing.conformance.place import txn
 
 
 def drain(url: str, cache: str, name: str, seconds: str) -> None:
@@ -33,6 +38,27 @@ def hold(url: str, cache: str, ttl: str) -> None:
         say(type(held).__name__, held.token)
         sys.stdin.readline()
         say(type(fleet.locks.release("deploy", token=held.token)).__name__)
+
+
+def another_user(url: str, cache: str, own: str) -> None:
+    """Become another user, use a cache that is not its own, and then one that is."""
+    _commit(url)  # imports what the other user may not read
+    os.setgroups([])
+    os.setuid(pwd.getpwnam("nobody").pw_uid)
+    for folder in (cache, own):
+        os.environ["XDG_CACHE_HOME"] = folder
+        try:
+            _commit(url)
+        except StoreRefused as error:
+            say(error)
+        else:
+            say("committed")
+
+
+def _commit(url: str) -> None:
+    store = open_store(url)
+    store.commit(txn(Put("a", b"1")))
+    store.close()
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ import interlock
 from interlock.clock import SystemClock
 from interlock.errors import InterlockError, Lapsed, Lost, StoreTrouble, Unavailable
 from interlock.store import Store
-from interlock.stores import is_network
+from interlock.stores import is_git, is_network
 from interlock.stores.sqlite import SQLiteStore
 
 
@@ -44,6 +44,10 @@ class Notes:
 
 def opened(url: str, patience: float) -> Store:
     """The store of a URL, with less patience than usual."""
+    if is_git(url):
+        from interlock.stores.git import GitStore
+
+        return GitStore(url, patience=patience)
     if not is_network(url):
         return SQLiteStore(url, patience=patience)
     from interlock.stores.address import parse

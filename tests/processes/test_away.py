@@ -16,10 +16,10 @@ from tests.processes.lock_programs import opened
 
 import interlock
 from interlock.errors import StoreAway
-from interlock.testing.servers import EtcdServer, RedisServer
+from interlock.testing.servers import EtcdServer, GitHttpServer, RedisServer
 from interlock.testing.servers.proxy import Proxy
 
-Engine = RedisServer | EtcdServer
+Engine = RedisServer | EtcdServer | GitHttpServer
 WAYS = ("blocking", "interrupt", "async")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from tests.processes import checks
 from tests.processes.helpers import ProcessGroup
 
 import interlock
+from interlock.stores import open_store
 
 SERVERS = 5
 
@@ -99,3 +102,25 @@ def test_a_server_that_is_stopped_for_longer_than_its_ttl_finds_its_lock_gone(
         holder.write_line()
         assert holder.read_line() in ("LockFenced", "LockNotOwner")
     checks.sound(git_url)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_second_user_is_told_to_use_a_cache_of_its_own(
+    servers: ProcessGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        remote, cache, own = (f"{folder}/{name}" for name in ("fleet.git", "cache", "own"))
+        subprocess.run(["git", "init", "-q", "--bare", "--shared=all", remote], check=True)
+        trusts = f"[safe]\n\tdirectory = {remote}\n"  # as git wants it of another user's repository
+        Path(folder, ".gitconfig").write_text(trusts, encoding="ascii")
+        monkeypatch.setenv("HOME", folder)
+        monkeypatch.setenv("XDG_CACHE_HOME", cache)
+        open_store(f"git+file://{remote}").close()
+        os.mkdir(own)
+        opened = f"chmod a+rwx {folder} {own}; chmod -R a+rwX {remote}"
+        subprocess.run(["sh", "-c", opened], check=True)
+        other = servers.start("another_user", f"git+file://{remote}", cache, own)
+        assert "is the cache of another user" in (said := other.read_line())
+        assert "set XDG_CACHE_HOME" in said
+        assert other.read_line() == "committed"
+        other.finish()

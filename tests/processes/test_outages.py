@@ -23,9 +23,9 @@ from interlock.core.outcomes import Acquired
 from interlock.errors import StoreTrouble
 from interlock.nouns.tasks.task import Claimed
 from interlock.store import Resync
-from interlock.testing.servers import EtcdServer, RedisServer
+from interlock.testing.servers import EtcdServer, GitHttpServer, RedisServer
 
-Engine = RedisServer | EtcdServer
+Engine = RedisServer | EtcdServer | GitHttpServer
 Heard = queue.SimpleQueue[object]
 PATIENCE = 60.0
 STOP = "that is all"

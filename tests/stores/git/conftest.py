@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from interlock.stores.git import GitStore
+from interlock.testing.servers import GitHttpServer, ServerTrouble, SshServer
 
 Opens = Callable[..., GitStore]
 
@@ -17,7 +19,8 @@ class Remote:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        subprocess.run(["git", "init", "-q", "--bare", str(path)], check=True)
+        if not path.exists():
+            subprocess.run(["git", "init", "-q", "--bare", str(path)], check=True)
 
     @property
     def url(self) -> str:
@@ -81,3 +84,31 @@ def identity(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"GIT_{role}_NAME", "Ada")
         monkeypatch.setenv(f"GIT_{role}_EMAIL", "ada@example.org")
     os.environ.pop("GIT_DIR", None)
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
+    server = SshServer(tmp_path / "ssh")
+    try:
+        server.start()
+    except ServerTrouble as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("GIT_SSH_COMMAND", server.client_command())
+    with tempfile.TemporaryDirectory(prefix="il", dir="/tmp") as folder:  # its path is short
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield server
+        for connection in Path(folder).iterdir():
+            end = ["ssh", "-F", "none", "-o", f"ControlPath={connection}", "-O", "exit", "x"]
+            subprocess.run(end, check=False, capture_output=True)
+    server.close()
+
+
+@pytest.fixture
+def http(tmp_path: Path) -> Iterator[GitHttpServer]:
+    server = GitHttpServer(tmp_path / "http")
+    try:
+        server.start()
+    except ServerTrouble as error:
+        pytest.skip(str(error))
+    yield server
+    server.close()

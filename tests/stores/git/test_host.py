@@ -98,6 +98,13 @@ def test_health_and_a_verdict_on_the_record_look_at_the_remote_a_few_times(
             assert 1 <= commands["ls-remote"] <= 3
 
 
+def test_processes_of_a_host_may_open_a_store_for_the_first_time_at_once(host: Opens) -> None:
+    stores = at_once(*[host] * 4)
+    assert len({store._git.host for store in stores}) == 1
+    write(stores[3], Put("a", b"1"))
+    assert there(stores[0], "a").value == b"1"
+
+
 def test_a_pace_spaces_pushes(remote: Remote, host: Opens) -> None:
     store = host(url=f"{remote.url}?pace=0.4")
     began = time.monotonic()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,35 +11,7 @@ from tests.stores.git.conftest import Opens
 from interlock.errors import StoreAway, StoreMissing, StoreRefused
 from interlock.store import Check, Put, Range, Store
 from interlock.testing.conformance.place import committed, there, txn, write
-from interlock.testing.servers import GitHttpServer, ServerTrouble, SshServer
-
-
-@pytest.fixture
-def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
-    server = SshServer(tmp_path / "ssh")
-    try:
-        server.start()
-    except ServerTrouble as error:
-        pytest.skip(str(error))
-    monkeypatch.setenv("GIT_SSH_COMMAND", server.client_command())
-    with tempfile.TemporaryDirectory(prefix="il", dir="/tmp") as folder:  # its path is short
-        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
-        yield server
-        for connection in Path(folder).iterdir():
-            end = ["ssh", "-F", "none", "-o", f"ControlPath={connection}", "-O", "exit", "x"]
-            subprocess.run(end, check=False, capture_output=True)
-    server.close()
-
-
-@pytest.fixture
-def http(tmp_path: Path) -> Iterator[GitHttpServer]:
-    server = GitHttpServer(tmp_path / "http")
-    try:
-        server.start()
-    except ServerTrouble as error:
-        pytest.skip(str(error))
-    yield server
-    server.close()
+from interlock.testing.servers import GitHttpServer, SshServer
 
 
 def use(one: Store, two: Store) -> None:

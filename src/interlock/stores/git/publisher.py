@@ -15,7 +15,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from interlock.errors import StoreAway, StoreBusy, StoreFull, StoreRefused, StoreTrouble
-from interlock.stores.git.repository import PushAnswer, RefMove, Repository
+from interlock.stores.git.repository import NO_ROOM, PushAnswer, RefMove, Repository
 from interlock.stores.network import pauses
 
 T = TypeVar("T")
@@ -90,6 +90,8 @@ class Publisher:
                     raise self.refusal(answer)
                 case "unsent":
                     self._note_outage(answer.said)
+                case "full":
+                    return self._settle(answer, moves[0], holds, ends)
                 case "locked":
                     head = self.fetch(ends)
                     if len(moves) > 1 or head != moves[0].old:
@@ -104,7 +106,7 @@ class Publisher:
             return self._repository.trouble(answer.said)
         return StoreBusy(
             f"{self._repository.shown} cannot move the branch ({answer.said});"
-            " if a lock file of a killed git is left there, remove it"
+            f" if no git runs there, remove the lock file {self._repository.address.ref}.lock"
         )
 
     def _settle(
@@ -115,11 +117,15 @@ class Publisher:
         An error in between leaves it unknown: else the works would run a second time.
         """
         try:
-            return self._void(answer, branch, holds, ends)
+            if answer.kind == "full" and self.look(ends).get(branch.ref) == branch.old:
+                full = self.refusal(answer)  # git has ended, so that is where the branch stays
+            else:
+                return self._void(answer, branch, holds, ends)
         except PushUnknown:
             raise
         except (StoreTrouble, OSError) as error:
             raise PushUnknown(f"a push ended without an answer, and then: {error}") from error
+        raise full
 
     def _void(
         self, answer: PushAnswer, branch: RefMove, holds: Callable[[str], bool], ends: float
@@ -140,7 +146,9 @@ class Publisher:
             said = found.said or said
             if not _pause(delays, ends):
                 raise PushUnknown(
-                    f"{repository.shown} did not answer ({said}); see that it can be reached"
+                    str(self.given_up(found))
+                    if found.kind == "locked"
+                    else f"{repository.shown} did not answer ({said}); see that it can be reached"
                 )
 
     def _head(self) -> str:
@@ -152,7 +160,7 @@ class Publisher:
     def refusal(self, answer: PushAnswer) -> StoreTrouble:
         """The error of a push that the remote does not take."""
         where = self._repository.shown
-        if "No space left" in answer.said or "quota" in answer.said:
+        if NO_ROOM.search(answer.said):
             return StoreFull(f"{where} has no room ({answer.said}); free some space there")
         kind = MoveRefused if answer.of_ref else StoreRefused
         return kind(

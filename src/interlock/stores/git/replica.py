@@ -22,6 +22,7 @@ batch says that it is gone: ``created`` must be the same on all hosts.
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -31,7 +32,7 @@ import apsw
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.errors import StoreDamaged, StoreNewer
+from interlock.errors import InterlockError, StoreDamaged, StoreNewer
 from interlock.store import LIVE, Item, StoreMark, Txn
 from interlock.stores.git import batch as batches
 from interlock.stores.git import checkpoint
@@ -127,6 +128,15 @@ def _established(db: apsw.Connection, boot: str) -> bool:
     return rows == [(boot,)]
 
 
+def discard(folder: str) -> None:
+    """Take a broken cache out of the way: a process that still uses it notices that it is gone."""
+    aside = f"{folder}.broken"
+    shutil.rmtree(aside, ignore_errors=True)
+    with suppress(FileNotFoundError):  # another process was faster
+        os.rename(folder, aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
 def host_of(db: apsw.Connection) -> str:
     """The name of this host among those that share the remote."""
     rows = db.execute("SELECT value FROM replica WHERE name = 'host'").fetchall()
@@ -206,6 +216,18 @@ class ReplicaConnection(WriteConnection):
         self.make_item = lambda row: living_item(self, row, self._start)
         self.shown = repository.shown
         self.wal.sync = _nothing  # type: ignore[method-assign]  # the remote is what lasts
+
+    def translated(self, error: apsw.Error, db: apsw.Connection | None = None) -> InterlockError:
+        """The engine's complaint in our words; a damaged replica is removed, since it is a copy."""
+        broken = isinstance(error, apsw.CorruptError | apsw.NotADBError)
+        if broken and not self.files.recheck():  # no other process has made it again
+            folder = os.path.dirname(self._path)
+            discard(folder)
+            return StoreDamaged(
+                f"the copy of {self.shown} in {folder} was damaged ({error}) and is removed;"
+                " connect again: it is made again from the remote"
+            )
+        return super().translated(error, db)
 
     # ---- the transaction of this host
 

@@ -45,6 +45,8 @@ NONE = "0" * 40
 LEFT_LOCK = 5.0
 """Seconds after which a lock file in the cache is one that was left."""
 _KEPT_TREES = 64
+_GRACE = 1.0
+"""Seconds that a git which took too long has to end by itself."""
 _FOREIGN = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_SHALLOW_FILE",
@@ -80,14 +82,23 @@ _REFUSED = re.compile(
     "|dubious ownership|certificate|invalid credentials|does not support --atomic",
     re.IGNORECASE,
 )
-_NO_ROOM = re.compile("no space left|disk quota exceeded|file too large", re.IGNORECASE)
+NO_ROOM = re.compile("no space left|disk quota exceeded|file too large", re.IGNORECASE)
 _NO_REPOSITORY = re.compile(
     "not a git repository|does not appear to be a git repository|repository .*not found"
     "|does not exist|no such file",
     re.IGNORECASE,
 )
 
-PushKind = Literal["landed", "there", "lost", "locked", "refused", "unsent", "unknown"]
+_BROKEN = re.compile(
+    "corrupt|bad object|inflate|unable to unpack|unable to read|unable to parse|packfile|pack has"
+    "|index file|repo version|repository extension|bad config|unable to resolve reference"
+    "|not a valid object|missing (blob|tree|commit)|badly formed|bad (signature|tree|sha)",
+    re.IGNORECASE,
+)
+"""Git says so of a damaged repository, and does not say which one: that of the cache or the remote.
+"""
+
+PushKind = Literal["landed", "there", "lost", "locked", "full", "refused", "unsent", "unknown"]
 
 
 class PushAnswer(Struct, frozen=True):
@@ -97,6 +108,7 @@ class PushAnswer(Struct, frozen=True):
     there    the refs were there already: an earlier push moved them, or that of another host
     lost     a ref was no longer where it was expected: nothing moved
     locked   the remote could not move a ref, though it may be where it was: look, then retry
+    full     git ended for want of room, here or there: look, since no status came
     refused  the remote does not take it, and will not
     unsent   the remote was not reached: nothing moved
     unknown  no answer came, and the push may still take effect
@@ -146,15 +158,26 @@ class Repository:
         self._environment: dict[str, str] | None = None
 
     def ensure(self) -> None:
-        """Make the repository unless it is there."""
-        if not os.path.exists(f"{self.path}/objects"):
-            made = self.run(
-                *("init", "--quiet", "--bare", "--template=", self.path), limit=30.0, env=_FORMATS
-            )
+        """Make the repository unless it is there; another process may do that at this moment."""
+        if os.path.exists(self._objects):
+            return
+        part = f"{self.path}.{os.urandom(4).hex()}"
+        made = self.run(
+            *("init", "--quiet", "--bare", "--template=", part),
+            limit=30.0,
+            env=_FORMATS | {"GIT_DIR": part},
+        )
+        try:
             if made.code:
                 raise StoreUnsuitable(
                     f"git could not make {self.path} ({last_line(made.err)}); see 'git init'"
                 )
+            os.rename(part, self.path)
+        except OSError:
+            if not os.path.exists(self._objects):
+                raise
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
 
     def run(
         self, *args: str, limit: float, given: bytes | None = None, env: Mapping[str, str] = {}
@@ -179,9 +202,7 @@ class Repository:
             out, err = b"", f"no answer for {limit:.0f} s".encode()
         finally:
             if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
+                _end(process)
         return GitRun(process.returncode, out, err.decode(errors="replace"))
 
     def environment(self) -> dict[str, str]:
@@ -218,9 +239,20 @@ class Repository:
         found = self.run(*fetch, limit=limit)
         if found.code and ".lock': File exists" in found.err and self._unlock():
             found = self.run(*fetch, limit=limit)
+        if found.code and _BROKEN.search(found.err):
+            self.refuse_broken()
         if found.code:
             raise self.trouble(found.err)
         return self.commit_of(HEAD)
+
+    def refuse_broken(self) -> None:
+        """Raise if the copy is damaged; git says that in many ways, and so of the remote."""
+        found = self.run("fsck", "--no-dangling", "--no-progress", limit=600.0)
+        if found.code:
+            raise CopyBroken(
+                f"{self.path} is damaged ({last_line(found.err)});"
+                " remove that folder: it is only a cache"
+            )
 
     def _unlock(self) -> bool:
         """Remove the lock files that a killed git left in the cache; whether there were any.
@@ -272,7 +304,7 @@ class Repository:
     def trouble(self, said: str) -> StoreTrouble:
         """Why the remote could not be read, from what git says."""
         line = last_line(said)
-        if _NO_ROOM.search(said):
+        if NO_ROOM.search(said):
             return StoreFull(f"{self.shown}: no room ({line}); free some space, then go on")
         if _REFUSED.search(said):
             return StoreRefused(
@@ -475,8 +507,8 @@ def read_answer(found: GitRun) -> PushAnswer:
     bad = [row[2] for row in rows if row[0] == "!"]
     if rows and not bad and not found.code:
         return PushAnswer("there" if all(row[0] == "=" for row in rows) else "landed")
-    if _NO_ROOM.search(found.err):
-        return PushAnswer("refused" if bad else "unknown", said)
+    if NO_ROOM.search(found.err):
+        return PushAnswer("refused" if bad else "full", said)
     if bad:
         return _verdict(bad, said)
     own = "\n".join([line for line in found.err.splitlines() if not line.startswith("remote:")])
@@ -511,6 +543,16 @@ def last_line(err: str) -> str:
     clear = [line for line in lines if _REFUSED.search(line) or _UNSENT.search(line)]
     marked = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "ssh:"))]
     return (clear or marked or lines or ["git said nothing"])[0][:200]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End git and all that it started: a remote on this disk first gets to remove its locks."""
+    for number, grace in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, None)):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=grace)
+            return
 
 
 def _sync_folder(folder: str) -> None:

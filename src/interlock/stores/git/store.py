@@ -85,7 +85,7 @@ class GitStore(SQLiteStore):
         try:
             super().__init__(path)
         except StoreDamaged:
-            _discard(folder)
+            replica.discard(folder)
             self._make(folder, create=create)
             super().__init__(path)
         try:
@@ -382,11 +382,3 @@ def temporary_branch(url: str, purpose: str) -> Iterator[str]:
         with suppress(StoreTrouble):
             Repository(f"{folder}/repository.git", address).delete_branch(_REPLY * 3)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _discard(folder: str) -> None:
-    """Take a broken cache out of the way: a process that still uses it notices that it is gone."""
-    aside = f"{folder}.broken"
-    shutil.rmtree(aside, ignore_errors=True)
-    os.rename(folder, aside)
-    shutil.rmtree(aside, ignore_errors=True)
