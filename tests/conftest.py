@@ -36,6 +36,8 @@ _numbers = itertools.count(1)
 
 with_git = pytest.mark.parametrize("url", ["sqlite", "redis", "etcd", "git"], indirect=True)
 """Runs a test on each engine, git included, also in ``make test``."""
+without_git = pytest.mark.parametrize("url", ["sqlite", "redis", "etcd"], indirect=True)
+"""Runs a test that needs a quick engine."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -20,7 +20,7 @@ from typing import IO, NamedTuple, Self, TypeVar
 from tests.forks import template
 
 import interlock
-from interlock.stores import open_store
+from interlock.stores import is_git, open_store
 
 T = TypeVar("T")
 
@@ -44,6 +44,11 @@ def until(condition: Callable[[], T], within: float = PATIENCE) -> T:
             raise AssertionError(f"did not happen within {within:g} s: {condition}")
         time.sleep(0.002)
     return answer
+
+
+def fewer(url: str, number: int) -> int:
+    """So many steps of a long run: a tenth of them on git, where each is a push."""
+    return number // 10 if is_git(url) else number
 
 
 class StoreTimes(NamedTuple):

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.conftest import without_git
 from tests.processes import checks
-from tests.processes.helpers import Process, ProcessGroup, store_times, until
+from tests.processes.helpers import Process, ProcessGroup, fewer, store_times, until
 
 import interlock
 from interlock.core import keys
@@ -99,7 +100,7 @@ def test_long_chaos_breaks_no_promise(
 ) -> None:
     books = chaos(programs, url, tmp_path, seconds=60, fighters=8, seed=seed)
     shares = checks.one_holder(books)
-    assert sum(shares.values()) > 500
+    assert sum(shares.values()) > fewer(url, 500)
     checks.tokens_grow(books)
     checks.nothing_lost(url, books)
     checks.sound(url)
@@ -107,6 +108,7 @@ def test_long_chaos_breaks_no_promise(
 
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
+@without_git
 @pytest.mark.parametrize("locks", [1, 10])
 def test_fifty_processes_share_one_store_without_errors_or_starvation(
     url: str, programs: ProcessGroup, locks: int

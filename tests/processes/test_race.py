@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.processes import checks
+from tests.processes.helpers import fewer
 
 import interlock
 from interlock.testing.selftest import _judged, race
@@ -22,12 +23,12 @@ def race_for(url: str, tasks: int) -> None:
 
 @pytest.mark.timeout(240)
 def test_eight_processes_race_for_each_of_many_tasks_and_each_has_one_winner(url: str) -> None:
-    race_for(url, 250 if url.startswith("etcd") else 1000)
+    race_for(url, 250 if url.startswith("etcd") else fewer(url, 1000))
 
 
 @pytest.mark.proof
 def test_eight_processes_race_for_each_of_a_thousand_tasks_on_every_engine(url: str) -> None:
-    race_for(url, 1000)
+    race_for(url, fewer(url, 1000))
 
 
 def test_a_race_that_runs_out_of_time_leaves_nothing_to_do(tmp_path: object) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.processes import checks
-from tests.processes.helpers import Process, ProcessGroup, store_times, until
+from tests.processes.helpers import Process, ProcessGroup, fewer, store_times, until
 from tests.processes.test_locks import begin
 
 import interlock
@@ -94,7 +94,7 @@ def test_long_chaos_never_leads_to_more_than_there_is(
 ) -> None:
     sizes = chaos(programs, builds, tmp_path, seconds=60, seed=4)
     assert set(sizes) == {1, 2, 3, 5}, "every size is served"
-    assert sizes.total() > 300
+    assert sizes.total() > fewer(builds, 300)
 
 
 def test_a_queue_whose_holders_are_all_killed_is_served_within_their_ttl(

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.conftest import with_git
 from tests.faces.shell import until
 
 import interlock
@@ -340,6 +341,7 @@ def test_pools_that_nobody_uses_are_no_problem(stage: Testbed) -> None:
     assert drive(health.HealthCheck(ada.runner).run(), stage.store).healthy
 
 
+@with_git
 def test_a_client_checks_its_store_as_the_doctor_does(url: str) -> None:
     with interlock.connect(url, agent="ada") as fleet:
         fleet.locks.acquire("merge")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from tests.conftest import with_git
 from tests.faces.shell import until
 
 import interlock
@@ -35,6 +36,7 @@ def fleets(url: str, lively: None) -> Iterator[tuple[interlock.Fleet, interlock.
         yield ada, maria
 
 
+@with_git
 def test_a_live_holder_loses_the_lock_with_its_next_beat_and_learns_why(
     fleets: tuple[interlock.Fleet, interlock.Fleet],
 ) -> None:

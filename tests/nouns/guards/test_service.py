@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.conftest import with_git
 from tests.nouns.guards.outside import Repository
 
 import interlock
@@ -85,6 +86,7 @@ def test_all_guards_of_a_decision_share_one_read() -> None:
     op.close()
 
 
+@with_git
 def test_a_guard_on_every_engine_is_true_false_and_unknown(url: str) -> None:
     with interlock.connect(url, agent="ada") as ada:
         ada.tasks.publish("build.1")

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
 import pytest
+from tests.conftest import with_git
 from tests.faces.shell import until
 
 import interlock
@@ -19,6 +20,7 @@ from interlock.store import Range
 from interlock.stores import open_store
 
 
+@with_git
 def test_alert_query_share_mail_and_stop_reach_the_receiver(url: str) -> None:
     got: list[tuple[str, object, int]] = []
     with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob") as bob:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from tests.conftest import with_git
 from tests.nouns.pipelines.pipelines import definition
 
 import interlock
@@ -58,6 +59,7 @@ def test_ten_phases_on_store_facts_take_at_most_three_commits_each(url: str) -> 
         assert audit(fleet.store) == []
 
 
+@with_git
 def test_a_busy_lock_a_guard_and_an_overtaken_caller_on_each_engine(url: str) -> None:
     with (
         interlock.connect(url, agent="ada") as ada,

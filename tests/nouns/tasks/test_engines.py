@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from tests.conftest import with_git
 from tests.faces.shell import until
 
 import interlock
 from interlock.nouns.tasks.task import Claimed
 
 
+@with_git
 def test_a_lost_worker_is_seen_explained_put_back_and_told(url: str) -> None:
     with interlock.connect(url, agent="ada") as fleet:
         fleet.tasks.publish("build", backoff=0)
