@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 from tests.faces.shell import Shell
 
 from interlock.nouns.fleet.moving import CopyProgress, StoreCopy
 from interlock.stores import open_store
+from interlock.testing.servers import RedisServer
+from interlock.testing.servers.proxy import Proxy
 
 
 def test_a_moved_store_is_used_by_its_new_name_and_refuses_by_its_old_one(shell: Shell) -> None:
@@ -95,6 +100,36 @@ def test_a_move_that_fails_says_how_to_go_on(shell: Shell) -> None:
     assert "the move is not complete" in failed.err
     assert shell.run("store", "copy", old, new, "--abort").status == 0
     assert shell.json("lock", "acquire", "x", "--agent", "bob")[0] == 0
+
+
+def test_an_interrupted_move_to_a_server_that_hangs_says_how_to_go_on(
+    shell: Shell, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    old = str(shell.folder / ".interlock" / "store.db")
+    shell.run("task", "add", "t1", "--agent", "ada")
+    loading = threading.Event()
+
+    def hang(request: bytes) -> Literal["hold"] | None:
+        if b"mov_" in request and b"filling" not in request:  # the first load
+            loading.set()
+        return "hold" if loading.is_set() else None
+
+    with Proxy("127.0.0.1", redis_server.port) as proxy:
+        proxy.on_request(hang)
+        new = proxy.through(redis_server.url(tmp_path.name))
+        mover = shell.start("store", "copy", old, new)
+        assert loading.wait(30)
+        mover.send_signal(signal.SIGINT)
+        _, said = mover.communicate(timeout=30)
+        assert mover.returncode == 130
+        assert "run the same command again to continue it, or with --abort" in said
+        status, refused = shell.json("lock", "acquire", "x", "--agent", "bob")
+        assert (status, refused["error"]) == (4, "store_moving")
+        loading.clear()
+        proxy.on_request(None)
+        proxy.cut_once()
+        status, moved = shell.json("store", "copy", old, new)
+        assert (status, moved["resumed"], moved["target"]) == (0, True, new)
 
 
 def test_wrong_words_move_nothing(shell: Shell, tmp_path: Path) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import cast
 
+import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.processes.helpers import until
+from tests.stores.sqlite.test_full import limit
 from tests.stores.tampering import hand
 
 import interlock
@@ -21,8 +24,10 @@ from interlock.core import keys
 from interlock.errors import (
     BadInput,
     NotAllowed,
+    StoreAway,
     StoreDamaged,
     StoreFull,
+    StoreMissing,
     StoreMoved,
     StoreMoving,
     StoreTrouble,
@@ -39,6 +44,8 @@ from interlock.stores.sqlite import SQLiteStore
 from interlock.testing.clock import FakeClock
 from interlock.testing.conformance.place import write
 from interlock.testing.faults import FaultyStore
+from interlock.testing.servers import RedisServer
+from interlock.testing.servers.proxy import Proxy
 
 PLACES = ("here", "there")
 NOTES = (keys.MOVE, keys.STORE_ID)
@@ -436,6 +443,78 @@ def test_a_log_that_the_target_cannot_hold_is_refused_before_anything_changes(
     with pytest.raises(StoreFull, match="too young"):
         StoreCopy(source, Small(), PLACES).run()
     assert accepts(source)
+
+
+@pytest.mark.parametrize("away", ["source", "target"])
+def test_a_server_that_is_away_for_longer_than_every_limit_ends_the_run_and_not_the_move(
+    away: str, redis_server: RedisServer, tmp_path: Path, stack: ExitStack
+) -> None:
+    proxy = stack.enter_context(Proxy("127.0.0.1", redis_server.port))
+    server, file = proxy.through(redis_server.url(tmp_path.name)), f"{tmp_path}/file.db"
+    urls = (server, file) if away == "source" else (file, server)
+    stores = [stack.enter_context(closing(open_store(url, filling=True))) for url in urls]
+    far = stores[0] if away == "source" else stores[1]
+    far.patience = 0.3  # type: ignore[attr-defined]  # it is a server
+
+    def cut(progress: CopyProgress) -> None:
+        if progress.step == "copying entries":
+            proxy.cut()
+
+    work(stores[0])
+    with pytest.raises(StoreAway):
+        StoreCopy(stores[0], stores[1], urls, report=cut).run()
+    if away == "target":
+        assert not accepts(stores[0])
+    proxy.heal()
+    assert not accepts(stores[0])
+    assert StoreCopy(stores[0], stores[1], urls).run().resumed
+    assert content(stores[1]) == content(stores[0])
+
+
+def test_a_full_disk_of_the_target_ends_the_run_and_the_next_one_goes_on(
+    source: SQLiteStore, target: SQLiteStore
+) -> None:
+    def fill(progress: CopyProgress) -> None:
+        if progress.step == "marked":
+            limit(target, 2)
+
+    work(source)
+    write(source, *(Put(f"large/{number}", bytes(5000)) for number in range(20)))
+    with pytest.raises(StoreFull):
+        StoreCopy(source, target, PLACES, report=fill).run(damaged=True)
+    with pytest.raises(StoreFull):
+        StoreCopy(source, target, PLACES).run(damaged=True)
+    assert not accepts(source)
+    limit(target, 1000)
+    assert StoreCopy(source, target, PLACES).run(damaged=True).resumed
+    assert content(target) == content(source)
+
+
+def test_a_source_that_is_replaced_meanwhile_ends_the_run_and_the_new_one_is_moved(
+    source: SQLiteStore, target: SQLiteStore, tmp_path: Path
+) -> None:
+    """As by a person who puts an older file in its place, without its write-ahead log."""
+
+    def replace_file(progress: CopyProgress) -> None:
+        if progress.step == "copying items":
+            os.replace(f"{tmp_path}/older.db", source.path)
+            for beside in ("-wal", "-shm"):
+                os.unlink(source.path + beside)
+
+    work(source)
+    drive(Runner(source).store_id(), source)
+    with closing(apsw.Connection(source.path)) as db:
+        db.execute("VACUUM INTO ?", (f"{tmp_path}/older.db",))
+    write(source, Put("a/1", b"later"))
+    with pytest.raises(StoreMissing, match="replaced while it was in use"):
+        StoreCopy(source, target, PLACES, report=replace_file).run(damaged=True)
+    assert not accepts(target)
+    source.close()
+    with closing(SQLiteStore(source.path)) as again:
+        assert accepts(again), "it has no mark"
+        StoreCopy(again, target, PLACES).run()
+        assert content(target) == content(again)
+        assert target.read("a/1")["a/1"] is None, "nothing of the other file is left"
 
 
 KEY = st.sampled_from([f"{folder}/{name}" for folder in "alz" for name in "abc"] + ["live/x"])

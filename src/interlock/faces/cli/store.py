@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 from interlock import store_location
@@ -50,20 +50,31 @@ def copy(parsed: Parsed) -> int:
         try:
             outcome = work.abort() if request.abort else work.run(damaged=request.damaged)
         except BaseException:
-            _tell_if_unfinished(source, places)
+            _tell_if_unfinished(source, target, places)
             raise
     return answer(parsed, outcome)
 
 
-def _tell_if_unfinished(source: Store, places: tuple[str, str]) -> None:
+def _tell_if_unfinished(source: Store, target: Store, places: tuple[str, str]) -> None:
     """After an error or an interruption: agents wait, so say how to end that."""
-    with suppress(StoreTrouble):
-        mark: StoreMark | None = source.mark()  # type: ignore[attr-defined]  # it was copied
-        if mark is not None and mark.state == "moving":
+    again = "run the same command again to continue it"
+    try:
+        theirs = _mark(source)
+        if theirs is not None and theirs.state == "moving":
             note(
-                f"the move is not complete, and {places[0]} accepts no changes until it is: run the"
-                " same command again to continue it, or with --abort to take it back"
+                f"the move is not complete, and {places[0]} accepts no changes until it is:"
+                f" {again}, or with --abort to take it back"
             )
+        elif theirs is not None and _mark(target) is not None:
+            note(
+                f"the move is not complete, and neither store accepts changes until it is: {again}"
+            )
+    except StoreTrouble:
+        note(f"the move may not be complete: when both stores answer, {again}")
+
+
+def _mark(store: Store) -> StoreMark | None:
+    return store.mark()  # type: ignore[attr-defined,no-any-return]  # it can be moved
 
 
 def _opened(url: str, *, create: bool) -> Store:
