@@ -7,6 +7,7 @@ import itertools
 import os
 import signal
 import sys
+import threading
 from contextlib import closing
 
 from tests.processes.helpers import until
@@ -14,7 +15,14 @@ from tests.processes.helpers import until
 import interlock
 from interlock import aio
 from interlock.aio_tasks import Claim
-from interlock.errors import StoreMoved, StoreMoving
+from interlock.errors import (
+    OutcomeUnknown,
+    StoreBusy,
+    StoreMissing,
+    StoreMoved,
+    StoreMoving,
+    StoreTrouble,
+)
 from interlock.nouns.fleet.moving import CopyProgress, StoreCopy
 from interlock.stores import open_store
 
@@ -128,6 +136,28 @@ def receives(url: str, agent: str) -> None:
                 pass
         except StoreMoved as error:
             say("StoreMoved", error.place)
+
+
+def visits(url: str, agent: str) -> None:
+    """Connect, acquire, leave, until stdin ends; print each token as soon as it is granted."""
+    ended = threading.Event()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
+    say("ready")
+    while not ended.is_set():
+        try:
+            with interlock.connect(url, agent=agent) as fleet:
+                got = fleet.locks.acquire(f"lock-{agent}")
+                if isinstance(got, interlock.Acquired):
+                    say(got.token)
+        except StoreTrouble as error:  # it came in the moment of the restore
+            if not isinstance(error, StoreMissing | StoreBusy | OutcomeUnknown):
+                raise
+        ended.wait(0.02)
 
 
 def main() -> None:

@@ -14,18 +14,20 @@ import msgspec
 import pytest
 from tests.nouns.fleet.test_moving import content, state_of, work
 from tests.nouns.pipelines.pipelines import RELEASE, definition
-from tests.processes.helpers import ProcessGroup
+from tests.processes.helpers import ProcessGroup, until
 from tests.processes.moving_programs import moves
 
 import interlock
 from interlock import registry
-from interlock.nouns.fleet.moving import StoreCopy
+from interlock.errors import NotAllowed, StoreBusy
+from interlock.nouns.fleet.moving import StoreCopy, record_restore
 from interlock.nouns.messages.decision import OwnDecision
 from interlock.nouns.record.verify import verify
 from interlock.nouns.swarms import key_files
 from interlock.nouns.swarms.results import SwarmRegistered
 from interlock.steps import drive
 from interlock.stores import open_store
+from interlock.stores.sqlite import backup
 from interlock.testing.audit import audit
 from interlock.testing.servers import RedisServer
 
@@ -240,6 +242,45 @@ def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items() if name not in _AGES}
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def test_a_restore_among_agents_that_come_and_go_is_refused_or_grants_no_token_twice(
+    tmp_path: Path, programs: ProcessGroup
+) -> None:
+    store, copy = f"{tmp_path}/store.db", f"{tmp_path}/store.backup"
+    with interlock.connect(store, agent="ada") as ada:
+        ada.tasks.publish("kept")
+    backup.back_up(store, copy)
+    holder = programs.start("holds", store, 30)
+    holder.read_line()
+    visitors = [programs.start("visits", store, f"visitor-{number}") for number in range(2)]
+    for visitor in visitors:
+        visitor.read_line()
+    with pytest.raises(NotAllowed, match=f"{holder.pid}.*open; stop every agent"):
+        restored(store, copy)
+    holder.kill()
+    until(lambda: restored_if_unused(store, copy))
+    for visitor in visitors:
+        tokens = [int(visitor.read_line())]
+        while tokens[-1] < backup.JUMP:  # until it goes on in the restored store
+            tokens.append(int(visitor.read_line()))
+        tokens += [int(line) for line in visitor.remaining_lines()]
+        assert tokens == sorted(set(tokens))
+    with closing(open_store(store)) as found:
+        assert drive(verify(found.capabilities), found)
+
+
+def restored(store: str, copy: str) -> backup.RestoreFacts:
+    return backup.restore(
+        store, copy, force=True, before=lambda part: record_restore(part, copy, store)
+    )
+
+
+def restored_if_unused(store: str, copy: str) -> bool:
+    try:
+        return bool(restored(store, copy))
+    except (NotAllowed, StoreBusy):
+        return False
 
 
 @pytest.mark.proof
