@@ -2,7 +2,7 @@
 
 A noun declares a class (``Noun.metrics``).  It is given the entries of the record one by one, in
 any order, and says at the end what it counted; gauges it reads from the items.  ``observe
---counters`` gives it the entries since a moment; a face that is scraped keeps one and gives it each
+--counts`` gives it the entries since a moment; a face that is scraped keeps one and gives it each
 entry as the record grows, which makes its counters ones that only grow.
 """
 

@@ -258,6 +258,7 @@ FOLDERS = {
     "dec": keys.DECISIONS,
     "msg": keys.MESSAGES,
     "qry": keys.QUERIES,
+    "qua": keys.QUARANTINE,
     "req": keys.REQUESTS,
     "ses": keys.SESSIONS,
 }

@@ -49,12 +49,12 @@ def test_a_reader_that_goes_away_ends_it(ada: Shell) -> None:
 def test_counters_are_one_answer(here: Here) -> None:
     with interlock.connect(place(here), "bob") as bob:
         bob.messages.alert("built")
-        status, answer = here.json("observe", "--counters", "--since", "1h")
+        status, answer = here.json("observe", "--counts", "--since", "1h")
         assert (status, answer.pop("since") > 0) == (0, True)
         counted = {name: count for name, count in answer.items() if count and name != "since_iso"}
         assert counted == {"registered": 1, "sent": 1}
         assert answer["timeouts"] == 0, "what did not happen is a number, too"
-    said = here.run("observe", "--counters").out
+    said = here.run("observe", "--counts").out
     assert "registered agents" in said
     assert "rate-limit violations  0" in said
 
@@ -63,14 +63,14 @@ def test_wrong_words_are_one_line(here: Here) -> None:
     done = here.run("observe", "--noun", "mail")
     assert done.status == 2
     assert "no event is of 'mail'; there are: agent, alert" in done.err
-    assert here.run("observe", "--counters", "--since", "yesterday").status == 2
+    assert here.run("observe", "--counts", "--since", "yesterday").status == 2
 
 
 def test_what_does_not_go_together_is_refused(here: Here) -> None:
     for words, why in (
-        (("--since", "5m", "--after", "0"), "--since is for --counters;"),
-        (("--counters", "--after", "0"), "leave --noun and --after out"),
-        (("--counters", "--noun", "lock"), "leave --noun and --after out"),
+        (("--since", "5m", "--after", "0"), "--since is for --counts;"),
+        (("--counts", "--after", "0"), "leave --noun and --after out"),
+        (("--counts", "--noun", "lock"), "leave --noun and --after out"),
     ):
         done = here.run("observe", *words)
         assert (done.status, why in done.err) == (2, True)

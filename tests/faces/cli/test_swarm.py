@@ -108,7 +108,7 @@ def test_requests_are_explained_and_audited(shop: Here, tmp_path: Path) -> None:
     first, second = map(json.loads, file.read_text().splitlines())
     assert (first["action"], first["citations"]) == ("SHARE", ["doc:1"])
     assert (second["action"], second["to_swarm"]) == ("HOLD", "nobody")
-    counters = shop.run("observe", "--counters").out
+    counters = shop.run("observe", "--counts").out
     assert "requests_cross_swarm_posted_total         1" in counters
     assert "ok   requests: 1 open" in shop.run("doctor").out
 

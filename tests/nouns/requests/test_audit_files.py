@@ -221,6 +221,13 @@ def test_a_folder_that_cannot_be_written_is_a_finding_of_maintain_and_nothing_is
     assert requests(tmp_path / "audit") == [request]
 
 
+def test_no_folder_is_made_above_the_one_that_is_named(north: Swarm, tmp_path: Path) -> None:
+    north.sent()
+    with pytest.raises(BadInput, match=r"there is no folder .*/misspelt; make it"):
+        written(north, tmp_path / "misspelt" / "audit")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_settings_name_the_folder_for_maintain(tmp_path: Path) -> None:
     assert Settings(str(tmp_path)).audit() == ""
     (tmp_path / "config.toml").write_text('[request]\naudit = "audit"\n')

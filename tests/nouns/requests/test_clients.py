@@ -397,7 +397,9 @@ COMMAND = [sys.executable, "-m", "interlock"]
 
 
 def test_a_program_serves_requests_in_the_shell(homes: dict[str, str]) -> None:
-    program = 'read x; test "$x" = \'"bad"\' && { echo broken; exit 3; }; echo "got $x"'
+    program = (
+        'read x; test "$x" = \'"bad"\' && { echo broken; seq 5000 >&2; exit 3; }; echo "got $x"'
+    )
     serve = ["--store", homes["south"], "--agent", "bob", "request", "serve"]
     with (
         subprocess.Popen(
@@ -422,7 +424,15 @@ def test_a_program_serves_requests_in_the_shell(homes: dict[str, str]) -> None:
         bad = subprocess.run(
             [*send, "bob", '"bad"', "--wait", "20s"], capture_output=True, text=True, check=False
         )
-        assert (bad.returncode, "status 3: broken" in bad.stdout + bad.stderr) == (1, True)
+        said = bad.stdout + bad.stderr
+        assert (bad.returncode, "status 3: broken: " in said) == (1, True)
+        assert "4999\\n5000" in said or "4999\n5000" in said
+        assert "\n1000" not in said, "the end of a long standard error"
+        assert "5000\n" in iter(server.stderr.readline, ""), "it is also on that of the server"
+        misspelt = subprocess.run(
+            [*send, "can:eco", "1"], capture_output=True, text=True, check=True
+        )
+        assert "did you mean can:echo?" in misspelt.stdout
         server.terminate()
         assert server.wait(20) == 0
 

@@ -284,6 +284,41 @@ def test_health_reports_requests_that_have_waited_for_long() -> None:
     assert "south has taken it in and works on it" in waiting.says
 
 
+def test_why_explains_a_message_in_quarantine_and_what_can_be_done_with_it() -> None:
+    pair = Pair()
+    north, south = pair.swarm("north"), pair.swarm("south", "bob")
+    pair.trust("south", "north", rate=1)
+    north.sent()
+    north.sent()
+    south.take_in()
+    page = Range(keys.QUARANTINE)
+    (item,) = south.home.read(page).ranges[page]
+    id_ = keys.id_of(item.key)
+    for thing in (id_, f"quarantine/{id_}", id_[:-4]):
+        found = why(south, thing)
+        assert (found.thing, found.state, found.by) == (f"quarantine/{id_}", "limited", "north")
+        assert "a request from ada of north, and not taken in: limited" in found.because
+        assert f"interlock quarantine release {id_}" in found.clear
+    gone = why(south, "qua_nothing")
+    assert (gone.state, gone.blocked) == ("unknown", False)
+
+
+def test_why_of_an_own_message_in_quarantine_leads_to_its_request() -> None:
+    pair = Pair()
+    north = pair.swarm("north")
+    pair.cable("north").is_cut = True
+    request = north.sent()
+    pair.cable("north").is_cut = False
+    north.put(keys.peer("south"), replace(pair.peer("south"), allowed=False))
+    pair.clock.advance(20)
+    north.tend()
+    page = Range(keys.QUARANTINE)
+    (item,) = north.home.read(page).ranges[page]
+    found = why(north, keys.id_of(item.key))
+    assert "made here, and not posted: not_allowed" in found.because
+    assert [each.thing for each in found.chain] == [f"request/{request}"]
+
+
 def test_health_reports_the_quarantine_by_reason() -> None:
     pair = Pair()
     south = pair.swarm("south", "bob")

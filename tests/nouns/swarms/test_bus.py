@@ -151,9 +151,11 @@ def test_a_bus_that_was_removed_is_not_created_again(home: Fleet, place: str) ->
     swarm = reached(home, place)
     home.context.bus.close()
     os.unlink(place)
-    with interlock.connect(store=MemoryStore()) as other, pytest.raises(BusTrouble):
+    with interlock.connect(store=MemoryStore()) as other, pytest.raises(BusTrouble) as gone:
         on(other, swarm, read)
     assert not os.path.exists(place)
+    assert "put the bus back, or set INTERLOCK_BUS" in str(gone.value)
+    assert "init" not in str(gone.value), "a new store would be another bus"
 
 
 def test_another_store_under_the_same_url_is_not_our_bus(home: Fleet, place: str) -> None:

@@ -18,6 +18,7 @@ from interlock.nouns.swarms.registry import (
     choose,
     discover,
     status,
+    unlisted,
 )
 from interlock.nouns.swarms.results import FoundAgent
 
@@ -152,3 +153,20 @@ def test_the_list_is_stable_among_equals() -> None:
     same = known("aide", agent("zoe", 20, "search"))
     found = discover((SHOP, same), "search", NOW)
     assert found[0] == FoundAgent(swarm="aide", agent="zoe", load=20)
+
+
+def test_a_receiver_that_an_entry_does_not_list_is_named_with_those_that_are_close() -> None:
+    said = unlisted(BANK.entry, "can:serch")
+    assert said.startswith("bank lists no agent that can serch")
+    assert said.endswith("did you mean can:search?")
+    assert unlisted(BANK.entry, "bib").endswith("did you mean bob?")
+    assert "did you mean" not in unlisted(BANK.entry, "can:xyz")
+
+
+def test_nothing_is_said_of_a_receiver_that_is_listed_or_may_come_later() -> None:
+    for to in ("can:search", "can:write", "ada", "*"):
+        assert unlisted(BANK.entry, to) == ""
+    assert unlisted(SHOP.entry, "can:anything") == ""
+    away = RegisteredAgent(agent="eve", away=True)
+    assert unlisted(known("mint", away).entry, "can:search") == ""
+    assert unlisted(known("mint", away, agent("ada", 0)).entry, "eve") == ""

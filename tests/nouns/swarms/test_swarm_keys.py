@@ -178,6 +178,9 @@ def test_a_swarm_that_revokes_its_only_key_is_refused_until_another_one_is_pinne
     assert swarms.sync("shop").revoked == (only,)
     assert prints(shop, "bank") == []
     assert "has no key any more" in swarms.unsynced("bank").trouble
+    (advice,) = drive(swarm_findings(bank.context), bank.store)
+    assert "has no key any more" in advice.fact
+    assert "interlock key new NAME; register with it: interlock swarm register" in advice.remedy
     with pytest.raises(BadInput, match="revoked, permanently"):
         bank.swarms.register("bank", bus="memory:bus", key="bank")
     registered = bank.swarms.register("bank", bus="memory:bus", key=made_key("bank2"))

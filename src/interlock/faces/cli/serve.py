@@ -2,7 +2,8 @@
 
 The program gets the payload as JSON on its standard input.  If it ends with status 0, its standard
 output is the result: JSON, or else text.  Any other status is an answer with an error, which has
-what the program printed to its standard output.  Its environment has
+what the program printed to its standard output, and the end of its standard error.  That also goes
+to the standard error of this command.  Its environment has
 
     INTERLOCK_REQUEST     the id of the request, which every attempt to carry it out has
     INTERLOCK_TASK        its task
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
     from interlock.nouns.requests.noun import RequestServe
     from interlock.nouns.requests.serving import ServedRequest
 
+ERRORS_KEPT = 2000
+"""Bytes of a program's standard error that its asker gets, the last ones."""
+DRAIN = 1.0
+"""Seconds for the rest of its standard error; what it left behind may hold that open."""
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL for a program whose claim is lost."""
 
@@ -133,6 +138,7 @@ class RequestProgram:
                 *self._command,
                 stdin=PIPE,
                 stdout=PIPE,
+                stderr=PIPE,
                 env={**self._environment, **_about(request)},
                 start_new_session=True,
                 preexec_fn=end_with_parent,
@@ -149,19 +155,23 @@ class RequestProgram:
             raise RequestError(said) from None
 
     async def _result(self, process: Process, request: ServedRequest) -> Any:  # noqa: ANN401
-        if process.stdin is None or process.stdout is None:
+        if process.stdin is None or process.stdout is None or process.stderr is None:
             raise AssertionError("the program has pipes")
+        errors = bytearray()
         feeding = asyncio.create_task(_feed(process, msgspec.json.encode(request.payload)))
+        passing = asyncio.create_task(_pass_on(process.stderr, errors))
         try:
             output = await _limited(process.stdout)
             status = await process.wait()
+            await asyncio.wait((passing,), timeout=DRAIN)
         finally:
             feeding.cancel()
-            await asyncio.wait((feeding,))
+            passing.cancel()
+            await asyncio.wait((feeding, passing))
         if status:
             how = f"ended with status {status}" if status > 0 else f"was killed by signal {-status}"
-            said = output.decode("utf-8", "replace").strip()
-            raise RequestError(f"the program {how}" + (f": {said}" if said else ""))
+            said = [each.decode("utf-8", "replace").strip() for each in (output, errors)]
+            raise RequestError(": ".join([f"the program {how}", *filter(None, said)]))
         return _parsed(output)
 
 
@@ -184,6 +194,15 @@ async def _feed(process: Process, payload: bytes) -> None:
         process.stdin.write(payload)
         await process.stdin.drain()
     process.stdin.close()
+
+
+async def _pass_on(stream: asyncio.StreamReader, kept: bytearray) -> None:
+    """Write a program's standard error to our own, and keep its end."""
+    while part := await stream.read(65536):
+        kept += part
+        del kept[:-ERRORS_KEPT]
+        with suppress(OSError):  # ours may be closed
+            await asyncio.to_thread(os.write, 2, part)  # it may be full, and others go on
 
 
 async def _limited(stream: asyncio.StreamReader) -> bytes:

@@ -46,7 +46,7 @@ def observe(parsed: Parsed) -> int:
 
     request = fitting(parsed.request)
     with connected(parsed) as fleet:
-        if request.counters:
+        if request.counts:
             return answer(parsed, fleet.act(request))
         return follow(
             parsed, lambda: fleet.observe(nouns=request.noun or None, after=request.after)

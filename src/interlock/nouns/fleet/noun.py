@@ -86,7 +86,7 @@ class ObserveRequest(Request, frozen=True, kw_only=True):
     after: Annotated[
         int | None, option("int", "begin with the events after this revision, not now")
     ] = None
-    counters: Annotated[bool, option("flag", "print totals instead of events")] = False
+    counts: Annotated[bool, option("flag", "print totals instead of events")] = False
     since: Annotated[
         str | None,
         option("text", "count since: 5m (1m unless set), or a time: 2026-11-15T10:00"),
@@ -95,10 +95,10 @@ class ObserveRequest(Request, frozen=True, kw_only=True):
 
 def fitting(request: ObserveRequest) -> ObserveRequest:
     """The request, checked: events after a revision, or counters since a time, not both."""
-    if request.counters and (request.noun or request.after is not None):
-        raise BadInput("--counters counts all events; leave --noun and --after out")
-    if request.since is not None and not request.counters:
-        raise BadInput("--since is for --counters; events begin --after a revision, or now")
+    if request.counts and (request.noun or request.after is not None):
+        raise BadInput("--counts counts all events; leave --noun and --after out")
+    if request.since is not None and not request.counts:
+        raise BadInput("--since is for --counts; events begin --after a revision, or now")
     return request
 
 
@@ -281,7 +281,7 @@ NOUN = Noun(
             examples=(
                 "interlock observe --json",
                 "interlock observe --noun message,query",
-                "interlock observe --counters --since 5m",
+                "interlock observe --counts --since 5m",
             ),
         ),
         Operation(

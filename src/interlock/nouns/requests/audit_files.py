@@ -24,7 +24,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import Self
 
@@ -32,6 +32,7 @@ import msgspec
 from msgspec import Struct
 
 from interlock.core import codec
+from interlock.core.validate import quote
 from interlock.errors import BadInput
 from interlock.nouns.requests.audit import AuditEntry, audit_day
 
@@ -61,7 +62,7 @@ class AuditFolder:
     def begin(self) -> AuditPosition | None:
         """Become the writer, and cut off what is behind the position; None if there is another."""
         with self._said():
-            os.makedirs(self.path, mode=0o700, exist_ok=True)
+            self._make()
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             self._lock = os.open(self._in(".lock"), flags, 0o600)
             try:
@@ -73,6 +74,16 @@ class AuditFolder:
             for name in self._files():
                 _cut(self._in(name), position.revision)
             return position
+
+    def _make(self) -> None:
+        """Make the folder, but none above it: a misspelt path would be taken for a new one."""
+        above = os.path.dirname(os.path.abspath(self.path))
+        if not os.path.isdir(above):
+            raise BadInput(
+                f"there is no folder {above}; make it (mkdir -p {quote(above)}), or name another"
+            )
+        with suppress(FileExistsError):
+            os.mkdir(self.path, 0o700)
 
     def append(self, lines: Iterable[tuple[float, AuditEntry]], position: AuditPosition) -> None:
         """Add lines, each with its time, and move the position behind them."""

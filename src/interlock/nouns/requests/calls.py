@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from datetime import date, datetime
 from typing import TYPE_CHECKING, get_args
 
+from msgspec.structs import replace
+
 from interlock.core import validate
 from interlock.errors import BadInput
 from interlock.nouns.requests import outcomes as out
@@ -120,6 +122,8 @@ class RequestCalls(Calls[D]):
             return sent
         left = max(ends - clock.monotonic(), 0.001)
         result = yield from self._result(actor, sent.request, left)
+        if isinstance(result, out.RequestOpen) and isinstance(sent, out.RequestSent):
+            return replace(result, warning=sent.warning)
         return sent if isinstance(result, out.UnknownRequest) else result
 
     def _result(self, actor: Actor, request: str, wait: float | str) -> Op[out.ResultOutcome]:

@@ -34,7 +34,7 @@ from interlock.nouns.swarms.breaker import CLOSED
 from interlock.nouns.swarms.envelope import TrustedKey, sign_head
 from interlock.nouns.swarms.head import Head
 from interlock.nouns.swarms.limits import DEFAULT_LIMITS, PeerLimits
-from interlock.nouns.swarms.own_keys import signer_of
+from interlock.nouns.swarms.own_keys import no_key_left, signer_of
 from interlock.nouns.swarms.registry_rules import all_trusted_keys
 from interlock.nouns.swarms.reputation import UNKNOWN
 from interlock.nouns.swarms.results import SwarmStatus
@@ -214,10 +214,7 @@ class Home:
         waits until our registry entry lists it.
         """
         if not own.keys:
-            raise NotAllowed(
-                f"{own.name} has no key any more; register it again with another one:"
-                f" interlock swarm register {own.name} --bus URL --key KEY"
-            )
+            raise NotAllowed(no_key_left(own))
         if self._swarm_signer(own) is not None:
             return
         mine = self.runner.signer

@@ -18,6 +18,7 @@ class RequestSent(Success, frozen=True, kw_only=True, tag="requested"):
     """The request is durable at home; it is also on the bus, unless it is ``spooled``.
 
     A spooled request is posted as soon as the bus answers; ``reason`` says why it waits.
+    ``warning`` says that the other swarm lists no such receiver, with names that are close.
     """
 
     request: str
@@ -26,6 +27,7 @@ class RequestSent(Success, frozen=True, kw_only=True, tag="requested"):
     deadline: float
     spooled: bool = False
     reason: str = ""
+    warning: str = ""
 
 
 class RequestExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
@@ -111,7 +113,7 @@ class RequestOpen(Refusal, frozen=True, kw_only=True, tag="unanswered"):
     """There is no result yet; the request goes on, with further attempts until its deadline.
 
     ``reason`` says what it waits for: the bus, the receiver, or a person (``decision``); ``next``
-    what happens next, and ``next_at`` when.
+    what happens next, and ``next_at`` when.  ``warning`` is that of the call that sent it.
     """
 
     request: str
@@ -123,6 +125,7 @@ class RequestOpen(Refusal, frozen=True, kw_only=True, tag="unanswered"):
     next: str = ""
     next_at: float | None = None
     decision: str = ""
+    warning: str = ""
 
 
 class RequestOver(outcomes.Gone, frozen=True, kw_only=True, tag="gone"):

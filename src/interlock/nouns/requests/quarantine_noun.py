@@ -53,6 +53,7 @@ NOUN = Noun(
         ),
     ),
     ids={"quarantine": "qua_"},
+    why={"quarantine": "interlock.nouns.requests.why:quarantine"},
     events=True,
     texts=("interlock.nouns.requests.text",),
     operations=(

@@ -179,6 +179,7 @@ class RequestSender:
                     " interlock task add, or ask one of them: interlock query"
                 )
             yield from self._home.ready(own, actor)
+            unlisted = yield from self._home.swarms.unlisted(own, draft.to_swarm, draft.to_agent)
             new = yield from self._new(own, actor, draft)
             done = yield from self._home.runner.change(
                 partial(self._sending, own, new), actor, self._guess(new)
@@ -198,7 +199,8 @@ class RequestSender:
         posted = yield from self._outbox.post(actor, own, entry, clear_later=waits)
         if not posted.reason:
             yield from self._home.queues.posted(own, request.to_swarm, 1)
-        return replace(sent, spooled=bool(posted.reason), reason=posted.reason), posted
+        reason = posted.reason
+        return replace(sent, spooled=bool(reason), reason=reason, warning=unlisted), posted
 
     def _sending(
         self, own: OwnSwarm, new: NewRequest

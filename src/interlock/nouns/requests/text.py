@@ -18,9 +18,15 @@ def _sent(outcome: out.RequestSent, paint: Paint) -> str:
     to = f"{outcome.to_agent} of {outcome.to_swarm}"
     if outcome.spooled:
         why = f"it waits in the outbox until the bus answers ({outcome.reason})"
-        return f"{paint('yellow', 'requested')} {outcome.request} of {to}: {why}"
+        said = f"{paint('yellow', 'requested')} {outcome.request} of {to}: {why}"
+        return said + _warned(outcome, paint)
     hint = f"for its result: interlock request result {outcome.request} --wait 30s"
-    return f"{paint('green', 'requested')} {outcome.request} of {to}; {hint}"
+    said = f"{paint('green', 'requested')} {outcome.request} of {to}; {hint}"
+    return said + _warned(outcome, paint)
+
+
+def _warned(outcome: out.RequestSent | out.RequestOpen, paint: Paint) -> str:
+    return f"\n{paint('yellow', 'warning')} {outcome.warning}" if outcome.warning else ""
 
 
 def _exists(outcome: out.RequestExists, paint: Paint) -> str:
@@ -102,7 +108,8 @@ def _open(outcome: out.RequestOpen, paint: Paint) -> str:
         return f"{head}; see 'interlock decision show {outcome.decision}'"
     if outcome.next:
         head += f"; {_coming(outcome)}"
-    return f"{head}; ask again: interlock request result {outcome.request} --wait 1m"
+    head += f"; ask again: interlock request result {outcome.request} --wait 1m"
+    return head + _warned(outcome, paint)
 
 
 def _over(outcome: out.RequestOver, paint: Paint) -> str:

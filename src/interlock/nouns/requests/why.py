@@ -1,5 +1,7 @@
 """Explain a request: at which of the ten steps it is, what it waits for, and what comes next.
 
+Also a message in quarantine: why it was refused, and what can be done with it.
+
 The bus is asked, too: it alone knows whether the receiver has taken a request in.  If it does not
 answer, that is part of the explanation.
 """
@@ -16,6 +18,7 @@ from interlock.nouns.requests.acknowledgements import decode_mark
 from interlock.nouns.requests.exchange import (
     ReceivedRequest,
     decode_breaker,
+    decode_quarantined,
     decode_received,
     decode_reputation,
     decode_request,
@@ -55,6 +58,41 @@ def request(context: Context, name: str) -> Op[Why]:
         state="unknown",
         because="no such request was sent or received here, or it was deleted after its deadline",
         clear="see 'interlock request list', with --received for those of other swarms",
+    )
+
+
+def quarantine(context: Context, name: str) -> Op[Why]:
+    """Explain why a message is in quarantine, and what can be done with it."""
+    del context
+    id_ = yield from whole_id(validate.name(name, "message in quarantine"), keys.QUARANTINE)
+    thing, key = f"quarantine/{id_}", keys.quarantined(id_)
+    kept = readable(decode_quarantined, (yield Read(key))[key])
+    if kept is None:
+        return Why(
+            thing=thing,
+            blocked=False,
+            state="unknown",
+            because="no such message is in quarantine, or it was released or deleted",
+            clear="see 'interlock quarantine list'",
+        )
+    ours = bool(kept.message) and not kept.swarm
+    sender = f"{kept.agent} of {kept.swarm}" if kept.swarm else "an unknown sender"
+    origin = "made here, and not posted" if ours else f"from {sender}, and not taken in"
+    drop = f"interlock quarantine drop {id_}"
+    clear = f"see 'interlock quarantine show {id_}'; to delete it: {drop}"
+    if kept.content and kept.kind == "request":
+        clear = f"to take it in after all: interlock quarantine release {id_}; to delete it: {drop}"
+    if ours and kept.kind == "request":
+        clear = f"a person decides about its request: interlock why {kept.request}"
+    return Why(
+        thing=thing,
+        blocked=True,
+        state=kept.reason,
+        because=f"a {kept.kind} {origin}: {kept.reason}: {kept.detail}",
+        clear=clear,
+        by="" if ours else kept.swarm,
+        since=kept.at,
+        leads_to=(f"request/{kept.request}",) if ours and kept.kind == "request" else (),
     )
 
 

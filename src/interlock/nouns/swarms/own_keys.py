@@ -36,6 +36,14 @@ def own_swarm() -> Op[OwnSwarm | None]:
 # The keys that sign for us.
 
 
+def no_key_left(own: OwnSwarm) -> str:
+    """What to do when the last key of our swarm is revoked or has ended."""
+    return (
+        f"{own.name} has no key any more; make one: interlock key new NAME; register with it:"
+        f" interlock swarm register {own.name} --bus URL --key NAME; and have the peers pin it"
+    )
+
+
 def own_signers(own: OwnSwarm, now: float) -> tuple[Signer, ...]:
     """The signers of all our keys, in the order of the entry; NotAllowed if one is not here.
 
@@ -44,10 +52,7 @@ def own_signers(own: OwnSwarm, now: float) -> tuple[Signer, ...]:
     """
     listed = registry.valid_keys(own.keys, now)
     if not listed:
-        raise NotAllowed(
-            f"{own.name} has no key any more; register it again with another one:"
-            f" interlock swarm register {own.name} --bus URL --key KEY"
-        )
+        raise NotAllowed(no_key_left(own))
     return tuple([signer_of(own, key.fingerprint) for key in listed])
 
 

@@ -29,7 +29,9 @@ from msgspec.structs import replace
 from interlock.core import codec, validate
 from interlock.errors import BadInput
 from interlock.nouns.swarms.head import (
+    ABILITY,
     AGENTS_LIMIT,
+    ALL_AGENTS,
     ENTRY_EXPIRES,
     KEYS_LIMIT,
     LONGEST_DEADLINE,
@@ -184,6 +186,31 @@ def discover(
         if _is_able(agent, capability)
     ]
     return tuple(sorted(found, key=lambda each: (each.load, each.swarm, each.agent)))
+
+
+def unlisted(entry: RegistryHead, to: str) -> str:
+    """Why an entry lists no receiver for a request, with names that are close; empty if it does.
+
+    An entry without agents proves nothing: its workers may come later.
+    """
+    here = [each for each in entry.agents if not each.away]
+    ability = to.removeprefix(ABILITY)
+    wanted = ability != to
+    if not here or to == ALL_AGENTS:
+        return ""
+    if any(_is_able(each, ability) for each in here) if wanted else to in _names(entry):
+        return ""
+    from difflib import get_close_matches
+
+    known = sorted({each for agent in here for each in agent.can}) if wanted else _names(entry)
+    near = [f"{ABILITY if wanted else ''}{each}" for each in get_close_matches(ability, known, 3)]
+    what = f"no agent that can {ability}" if wanted else f"no agent {to}"
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"{entry.from_swarm} lists {what}, so it waits until there is one{meant}"
+
+
+def _names(entry: RegistryHead) -> list[str]:
+    return [each.agent for each in entry.agents]
 
 
 def _is_able(agent: RegisteredAgent, capability: str) -> bool:

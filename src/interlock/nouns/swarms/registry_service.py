@@ -65,6 +65,8 @@ RETRY_AFTER = 30.0
 """Seconds after which a peer that is not live, or whose entry was refused, is read again."""
 IN_VAIN = 5.0
 """Seconds after which a message may make us look again at an entry that had not changed."""
+REMEMBERED = 1000
+"""Receivers of requests that a process remembers at most."""
 _KEPT = "kept"
 _TRIES = 5
 """How often a refresh starts over because trust has changed while it ran."""
@@ -274,11 +276,14 @@ class SwarmRegistry:
         """When this process last read the entry of a peer, by the monotonic clock."""
         self._in_vain: dict[str, float] = {}
         self._known = KnownPeers(swarms=(), until=float("-inf"), read=0.0)
+        self._unlisted: dict[tuple[str, str], tuple[str, float]] = {}
+        """Whether receivers are listed, and until when that counts by the monotonic clock."""
 
     def forget(self) -> None:
         """Ask the stores again at the next discovery: trust has changed."""
         self._known = KnownPeers(swarms=(), until=float("-inf"), read=0.0)
         self._refreshed = {}
+        self._unlisted = {}
 
     def refresh(
         self,
@@ -329,6 +334,30 @@ class SwarmRegistry:
         vain = dict.fromkeys([each for each in due if each not in refreshed.changed], now + IN_VAIN)
         self._in_vain = {name: until for name, until in self._in_vain.items() if until > now} | vain
         return bool(refreshed.changed)
+
+    def unlisted(self, own: OwnSwarm, swarm: str, to: str) -> Op[str]:
+        """Why the entry of a swarm lists no such receiver; empty if it does, or none is known.
+
+        A request is sent all the same.  The entry is read again before this is said, and then
+        counts for a few seconds; a receiver that is listed counts for as long as the cache.
+        """
+        now = self._context.runner.clock.monotonic()
+        said, until = self._unlisted.get((swarm, to), ("", now))
+        if until > now:
+            return said
+        said = yield from self._said_unlisted(swarm, to)
+        if said and (yield from self.look_again(own, [swarm])):
+            said = yield from self._said_unlisted(swarm, to)
+        if len(self._unlisted) > REMEMBERED:
+            self._unlisted.clear()
+        self._unlisted[swarm, to] = said, now + (IN_VAIN if said else registry.CACHED)
+        return said
+
+    def _said_unlisted(self, swarm: str, to: str) -> Op[str]:
+        key = keys.floor(swarm)
+        item = (yield Read(key))[key]
+        floor = None if item is None else readable(decode_floor, item)
+        return "" if floor is None or floor.entry is None else registry.unlisted(floor.entry, to)
 
     def _fresh_for(self, state: PeerState) -> float:
         """Seconds for which the last refresh of a peer counts: of this process, or of another."""

@@ -12,7 +12,7 @@ from interlock.errors import BusTrouble, InterlockError
 from interlock.nouns.swarms import registry
 from interlock.nouns.swarms.envelope import claimed_keys
 from interlock.nouns.swarms.head import REGISTRY_LIMIT, RegistryHead
-from interlock.nouns.swarms.own_keys import own_swarm, verified_own
+from interlock.nouns.swarms.own_keys import no_key_left, own_swarm, verified_own
 from interlock.nouns.swarms.registry import valid_keys
 from interlock.nouns.swarms.registry_service import PeerState, peer_states
 from interlock.nouns.swarms.results import NotRegistered, SwarmList, SwarmView, TrustedKeyView
@@ -153,6 +153,9 @@ def _entry_findings(context: Context, own: OwnSwarm) -> Op[list[Finding]]:
         fact, _, remedy = str(error).partition("; ")
         return [finding("swarm", fact, remedy or "see 'interlock swarm list'")]
     now = context.runner.clock.wall()
+    if not valid_keys(own.keys, now):
+        fact, _, remedy = no_key_left(own).partition("; ")
+        return [finding("swarm", fact, remedy)]
     entry = verified_own(items.get(keys.registry_entry(own.name)), own, now)
     if entry is None or entry.expires / 1000 < now:
         fact = f"{own.name} has no valid entry on {own.bus_shown}"
