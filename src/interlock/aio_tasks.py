@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from interlock.aio import BlockTask, Fleet, offered
 from interlock.core import validate
@@ -21,11 +21,15 @@ from interlock.errors import InterlockError, Lapsed, StoreClosed
 from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, ClaimHandle, HeldClaim, claim_for_block
+from interlock.nouns.tasks.task import Claimed
 from interlock.nouns.tasks.waiting_workers import ReservedSlot
 from interlock.nouns.tasks.worker import MOST_AT_ONCE, SignalListener, WorkerLoop
 from interlock.runtime.calls import Awaiting
 from interlock.runtime.outage import AGAIN
-from interlock.steps import drive_async
+from interlock.steps import Op, drive_async
+
+if TYPE_CHECKING:
+    from interlock.nouns.tasks.next_claim import NextClaim
 
 
 class Tasks(TaskCalls[Awaiting]):
@@ -194,6 +198,8 @@ class Worker:
         self._came: deque[Claim] = deque()
         self._asking: set[asyncio.Task[None]] = set()
         self._reserved: set[ReservedSlot] = set()
+        self._following: set[NextClaim] = set()
+        """Requests that go along with the end of a claim; each is for the slot of that claim."""
         self._waiting = False
         self._dry = False
         self._error: BaseException | None = None
@@ -221,8 +227,7 @@ class Worker:
 
         The request that waits keeps a slot of its own.
         """
-        taken = len(self._open) + len(self._reserved) + len(self._asking)
-        if not self._waiting or self._worker_loop.reason or taken >= self._concurrency:
+        if not self._waiting or self._worker_loop.reason or self._room() <= 0:
             return None
         slot = self._worker_loop.slot(self)
         self._reserved.add(slot)
@@ -231,11 +236,16 @@ class Worker:
     def give(self, slot: ReservedSlot, claim: HeldClaim | None) -> None:
         """The claim of a reserved slot, or the slot back."""
         self._reserved.discard(slot)
-        if claim is not None and self._worker_loop.reason:
-            claim.give_up()
-        elif claim is not None:
-            self._take(claim)
+        if claim is not None:
+            self._give(claim)
             self._changed.set()
+
+    def _give(self, claim: HeldClaim) -> None:
+        """A claim that came while it was not asked for by itself."""
+        if self._worker_loop.reason:
+            claim.give_up()
+        else:
+            self._take(claim)
 
     async def __aiter__(self) -> AsyncIterator[Claim]:
         self._worker = asyncio.current_task()
@@ -289,10 +299,9 @@ class Worker:
 
     def _ask(self, most: int = 1) -> None:
         """Start up to ``most`` more requests for a claim, if the worker has capacity for them."""
-        room = self._concurrency - len(self._open) - len(self._asking) - len(self._reserved)
         if self._worker_loop.reason or self._error or (self._dry and self._asking):
             return
-        for _ in range(min(room, most)):
+        for _ in range(min(self._room(), most)):
             task = self._loop.create_task(self._claim_one())
             self._asking.add(task)
             task.add_done_callback(self._asked)
@@ -324,8 +333,35 @@ class Worker:
             self._dry = False
             self._take(working)
 
+    def next_claim(self) -> NextClaim | None:
+        """The claim of the next task, to go along with the end of one of ours."""
+        if self._dry or self._error or self._room() < 0:
+            return None
+        if (then := self._worker_loop.next_claim()) is not None:
+            self._following.add(then)
+        return then
+
+    def take_next(self, then: NextClaim, claimed: Claimed) -> Op[None]:
+        """The next task was claimed with the end of another."""
+        try:
+            self._give((yield from self._worker_loop.hold_next(then, claimed)))
+        finally:
+            self.no_next(then)
+
+    def no_next(self, then: NextClaim) -> None:
+        """No request with the end of a task is under way."""
+        self._following.discard(then)
+        self._ask()
+        self._changed.set()
+
+    def _room(self) -> int:
+        """How many more claims the worker may ask for."""
+        taken = len(self._open) + len(self._asking) + len(self._reserved) + len(self._following)
+        return self._concurrency - taken
+
     def _take(self, working: HeldClaim) -> None:
         """A claim of this worker: the loop hands it out next."""
+        working.worker = self
         grant = working.claimed.grant
         self._open[grant] = working.claimed.task
         self._worker_loop.report(self._open.values())

@@ -57,10 +57,17 @@ _BEAT = "interlock-beat"
 """The thread that renews the leases."""
 
 
+def catch_up(context: Context) -> None:
+    """Do what this thread has put off, before it does anything else."""
+    if context.put_off and (act := context.put_off.get(threading.get_ident())) is not None:
+        act()
+
+
 def blocking(function: Callable[..., Op[Any]]) -> Callable[..., Any]:
     """A call as a method that returns its outcome."""
 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> object:
+        catch_up(self.context)
         return drive(function(self, *args, **kwargs), self.context.store)
 
     return update_wrapper(method, function)
@@ -70,6 +77,7 @@ def granting(function: Callable[..., Op[Any]]) -> Callable[..., Any]:
     """A call that may return a grant, as a method: if it raises, nothing stays granted."""
 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> object:
+        catch_up(self.context)
         grants = self.context.grants
         handover = Handover(grants)
         drop = grants.abandoned.append
@@ -91,6 +99,7 @@ def streaming(function: Callable[..., Source[Any, Any]]) -> Callable[..., Stream
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
         from interlock.client_blocks import Stream
 
+        catch_up(self.context)
         return Stream(function(self, *args, **kwargs), self.context)
 
     return update_wrapper(method, function)
@@ -102,6 +111,7 @@ def opening(function: Callable[..., Op[Source[Any, Any]]]) -> Callable[..., Stre
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
         from interlock.client_blocks import Stream
 
+        catch_up(self.context)
         source = drive(function(self, *args, **kwargs), self.context.store)
         return Stream(source, self.context)
 
@@ -247,6 +257,7 @@ class Fleet(FleetProperties[Blocking]):
         """End the session, which releases all its grants, and close the store."""
         if self._stopped.is_set():
             return
+        catch_up(self.context)
         self._stopped.set()
         if self._poller is not None:
             self._poller.stop()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from interlock.client import offered
+from interlock.client import catch_up, offered
 from interlock.client_context import Context
 from interlock.errors import InterlockError, Lost, StoreClosed, StoreTrouble
 from interlock.nouns.grants.handover import HANDOVER, BlockExit, Handover
@@ -113,6 +113,7 @@ class HandoverBlock:
 
     def _current(self) -> Handover:
         """The handover of the block; without a ``with`` statement, one that is tied to nothing."""
+        catch_up(self._fleet.context)
         if self._handover and self._handover.tied:
             return self._handover
         return Handover(self._fleet.context.grants)

@@ -69,6 +69,8 @@ class Context:
         self.keeper = Keeper(self.runner, self.store, self.grants, self.housekeeping)
         self.client: Any = None
         """The client that we belong to, if there is one."""
+        self.put_off: dict[int, Callable[[], None]] = {}
+        """What a thread has to do before its next call: the end of a claim that a loop put off."""
         self.on_due: Callable[[], None] | None = None
         """Wakes the thread or task that runs the keeper, and starts it if need be."""
         self.session_lease: Lease | None = None

@@ -22,6 +22,7 @@ from interlock.threads import background
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
+    from interlock.client_tasks import Claim
 
 
 class Requests(RequestCalls[Blocking]):
@@ -51,12 +52,13 @@ class Requests(RequestCalls[Blocking]):
             stop_on_signals=stop_on_signals,
             stop_on_messages=stop_on_messages,
         )
+
+        def handle(claim: Claim) -> None:
+            request = ServedRequest(claim)
+            claim.end_by(*settled(self.context, request, lambda: handler(request)))
+
         with self.tending():
-            for claim in worker:
-                with claim:
-                    request = ServedRequest(claim)
-                    ending, good = settled(self.context, request, lambda: handler(request))  # noqa: B023 - called at once
-                    claim.settle(ending, good)
+            worker.handle(handle)
 
     @contextmanager
     def tending(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
-from interlock.client import offered
+from interlock.client import catch_up, offered
 from interlock.client_blocks import HandoverBlock
 from interlock.errors import InterlockError, Lapsed, StoreClosed
 from interlock.nouns.grants.handover import HANDOVER, BlockExit, Handover
@@ -29,6 +29,9 @@ from interlock.threads import background
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
+
+AT_ONCE = 0.002
+"""A loop that takes no longer from the end of a block to its next step has nothing in between."""
 
 
 class Tasks(TaskCalls[Blocking]):
@@ -53,10 +56,12 @@ class Tasks(TaskCalls[Blocking]):
         """Claim one task after the other: ``for claim in fleet.tasks.work(can=["rust"]):``.
 
         Use ``with claim:`` in the body: its end completes the task; an exception fails the attempt
-        and is logged, and the loop continues.  A claim that is neither entered nor settled is never
-        completed: its attempt fails when the loop continues or ends.  After SIGTERM, SIGINT, a stop
-        message or ``worker.stop()`` the worker finishes the current claim and claims no more; a
-        second signal, or a second message, releases the current claim, too.
+        and is logged, and the loop continues.  Where nothing follows the block, the task ends with
+        the next step of the loop, which is at once: one commit ends it and claims the next one.  A
+        ``break``, or any other call of this thread, ends it alone.  A claim that is neither entered
+        nor settled is never completed: its attempt fails when the loop continues or ends.  After
+        SIGTERM, SIGINT, a stop message or ``worker.stop()`` the worker finishes the current claim
+        and claims no more; a second signal, or a second message, releases the current claim, too.
         """
         worker_loop = WorkerLoop(self.context, can, ttl, messages=stop_on_messages)
         return Worker(self.context.client, worker_loop, signals=stop_on_signals)
@@ -90,6 +95,24 @@ class Claim(ClaimHandle[Blocking]):
     """
 
     _end: weakref.ref[Callable[..., bool]] | None = None
+    _worker: Worker | None = None
+
+    def of_worker(self, worker: Worker) -> Self:
+        """The claim of a loop, which may put off its end."""
+        self._worker = worker
+        return self
+
+    @property
+    def settled(self) -> bool:
+        """Whether it was completed, failed, released, or given up."""
+        catch_up(self.context)
+        return super().settled
+
+    @property
+    def ended(self) -> str:
+        """How it ended: ``completed``, ``failed``, ``released`` or ``lost``; empty till then."""
+        catch_up(self.context)
+        return super().ended
 
     def entering(self, end: Callable[..., bool]) -> None:
         """Keep the function to which the handover is tied as soon as the block begins."""
@@ -108,13 +131,31 @@ class Claim(ClaimHandle[Blocking]):
 
     def leave(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         """End the block; returns whether its exception was logged instead of raised."""
+        worker = self._worker
+        if worker is not None and worker.puts_off(self._holding, error):
+            self._holding.handover.tie(self)  # the worker keeps us until it has ended the claim
+            worker.put_off(self, error)
+            return self._log_error(error)
+        try:
+            return self.end_now(error)
+        finally:
+            if worker is not None:
+                worker.left_block()
+
+    def end_now(self, error: BaseException | None, *, log: bool = True) -> bool:
+        """End the claim; returns whether the exception of the block, or of this, was logged."""
         try:
             drive(self._holding.end(error), self.context.store)
         except InterlockError as trouble:
             if not self._log_error(trouble):
                 raise
             return True
-        return self._log_error(error)
+        return log and self._log_error(error)
+
+    def end_with_next(self, error: BaseException | None, worker_loop: WorkerLoop) -> None:
+        """End the claim of a block that is over, and claim the next task with it."""
+        self._holding.worker = worker_loop
+        self.end_now(error, log=False)
 
     __exit__ = BlockExit[bool]()
 
@@ -175,6 +216,12 @@ class Worker:
         self._sends_signal = False
         """Whether this worker sends the next signal itself."""
         self._interrupted = threading.Event()
+        self._put_off: tuple[Claim, BaseException | None] | None = None
+        """A claim that is still to be ended, with the error of its block."""
+        self._clock = fleet.context.runner.clock.monotonic
+        self._left_at = 0.0
+        self._went_on_at_once = False
+        self._serves = False
 
     def stop(self, reason: str = "") -> None:
         """Finish the current claim, and claim no more; any thread may call it."""
@@ -198,21 +245,64 @@ class Worker:
                         return
                     self._claim = claim
                     yield claim
-                    claim.passed_over(WENT_ON)
-                    self._claim = None
+                    self._went_on_at_once = self._clock() - self._left_at < AT_ONCE
+                    if self._put_off is None:
+                        claim.passed_over(WENT_ON)
+                        self._claim = None
             finally:
                 self._left(handover)
 
+    def puts_off(self, holding: HeldClaim, error: BaseException | None) -> bool:
+        """Whether the end of a block waits for the next step of the loop.
+
+        Only if the loop went on at once the last time: else there may be more in its body, and
+        others would wait for the end of the task.
+        """
+        if not (self._went_on_at_once or self._serves) or self._worker_loop.reason:
+            return False
+        plain = error is None or isinstance(error, Exception)
+        return plain and not (holding.released or holding.trouble or holding.lost())
+
+    def put_off(self, claim: Claim, error: BaseException | None) -> None:
+        """End the claim with the next step of the loop, or before any other call of this thread."""
+        self._put_off = claim, error
+        self._fleet.context.put_off[threading.get_ident()] = self._end_alone
+        self.left_block()
+
+    def left_block(self) -> None:
+        """A block of the loop is over."""
+        self._left_at = self._clock()
+
+    def _take_put_off(self) -> tuple[Claim, BaseException | None] | None:
+        found, self._put_off = self._put_off, None
+        if found is not None:
+            self._fleet.context.put_off.pop(threading.get_ident(), None)
+        return found
+
+    def _end_alone(self) -> None:
+        if (found := self._take_put_off()) is not None:
+            found[0].end_now(found[1], log=False)
+
     def serve(self, handler: Callable[[Claim], object]) -> None:
         """Handle each claim; the handler returns the result, or raises the reason of a failure."""
+
+        def handle(claim: Claim) -> None:
+            result = handler(claim)
+            if not claim.settled:
+                claim.end_with(result)
+
+        self.handle(handle)
+
+    def handle(self, handler: Callable[[Claim], None]) -> None:
+        """Call this for each claim, in its block."""
+        self._serves = True
         for claim in self:
             with claim:
-                result = handler(claim)
-                if not claim.settled:
-                    claim.conclude(result)
+                handler(claim)
 
     def _left(self, handover: Handover) -> None:
         """Clean up after the loop; an interrupt may have come before it got its last claim."""
+        self._end_alone()
         claim, self._claim = self._claim, None
         if claim is None:
             handover.abandon()
@@ -224,6 +314,9 @@ class Worker:
         self._worker_loop.report()
 
     def _next(self) -> Claim | None:
+        if (found := self._take_put_off()) is not None:
+            found[0].end_with_next(found[1], self._worker_loop)
+            self._claim = None
         if self._worker_loop.reason:
             return None
         fleet = self._fleet
@@ -241,7 +334,7 @@ class Worker:
         """A claim, unless it came too late."""
         if working is None:
             return None
-        claim = Claim(working, in_loop=True)
+        claim = Claim(working, in_loop=True).of_worker(self)
         if self._worker_loop.reason:
             claim.let_go()
             return None

@@ -12,6 +12,9 @@ The result is an ``Attempt``: the decision, and every item that the commit has t
 ``FactReader`` is the generator for a pure decision that asks for its facts one by one
 (``core/decision.py``).
 
+One commit may carry out two decisions, one after the other: the second one reads through the writes
+of the first (``reading_through``).
+
 ``draft_transaction`` makes the transaction.  Its entry in the record names its writer, the outcome,
 the hashes of the entries it follows, and the digest of every value that it puts; a client with a
 key signs it.  A refusal changes nothing that stays, so no later item would carry the hash of its
@@ -39,7 +42,7 @@ from interlock.errors import TooLarge
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE
 from interlock.steps import Op, Read
-from interlock.store import LIVE, Check, Item, Put, Ref, Snapshot, Txn, View
+from interlock.store import LIVE, Check, Item, Log, Put, Range, Ref, Snapshot, Txn, View
 
 if TYPE_CHECKING:
     from interlock.runtime.runner import Runner
@@ -52,6 +55,8 @@ DecideOp: TypeAlias = ReadOp[Decision[T]]
 
 F = TypeVar("F", bound=Facts)
 
+UNCOMMITTED = -1
+"""The revision of an item that is written by the same commit; no committed item has it."""
 ALIVE = Item("", b"", 0, 0)
 """A liveness key that is taken for alive: nothing else of it matters."""
 
@@ -162,6 +167,68 @@ def _without_a_read(
 def _only_liveness(refs: tuple[Ref, ...]) -> bool:
     """Whether the read is of liveness alone: the reader may then need the remaining times."""
     return all(isinstance(ref, str) and ref.startswith(LIVE) for ref in refs)
+
+
+def reading_through(op: ReadOp[T], earlier: Decision[Any]) -> ReadOp[T]:
+    """A further decision of the same commit: it reads what an earlier one writes.
+
+    The commit checks what stands in the store, so that is what the driver sees.
+    """
+    writes = _Writes(earlier)
+    try:
+        refs = next(op)
+        while True:
+            if not any(map(writes.touch, refs)):
+                refs = op.send((yield refs))
+                continue
+            wider = {ref: writes.widened(ref) for ref in refs}
+            found = yield type(refs)(wider.values())
+            items = {key: writes.over(key, item) for key, item in found.items.items()}
+            ranges = {
+                ref: writes.within(ref, found.ranges[wide])
+                for ref, wide in wider.items()
+                if not isinstance(ref, str) and not isinstance(wide, str)
+            }
+            refs = op.send(Snapshot(found.revision, items, ranges))
+    except StopIteration as done:
+        return cast("T", done.value)
+
+
+class _Writes:
+    """The writes of a decision, as a later one of the same commit sees them."""
+
+    def __init__(self, decision: Decision[Any]) -> None:
+        self._puts = {write.key: write for write in decision.puts}
+        self._gone = frozenset(decision.deletes)
+        self._folders = {key.partition("/")[0] for key in (*self._puts, *self._gone)}
+
+    def touch(self, ref: Ref) -> bool:
+        """Whether they may change what this reads."""
+        if isinstance(ref, str):
+            return ref in self._puts or ref in self._gone
+        return isinstance(ref, Range) and ref.prefix.partition("/")[0] in self._folders
+
+    def widened(self, ref: Ref) -> Ref:
+        """What to read instead: as many more keys as may be deleted."""
+        if isinstance(ref, Range):
+            return replace(ref, limit=ref.limit + len(self._gone))
+        return ref
+
+    def over(self, key: str, item: Item | None) -> Item | None:
+        """The item after the writes."""
+        if (write := self._puts.get(key)) is None:
+            return None if key in self._gone else item
+        created = 0 if item is None else item.created
+        return Item(key, codec.encode(write.value), UNCOMMITTED, created, expires_in=write.ttl)
+
+    def within(self, ref: Range | Log, found: tuple[Item, ...]) -> tuple[Item, ...]:
+        """The page of keys after the writes."""
+        if isinstance(ref, Log):
+            return found
+        stored = {item.key: item for item in found}
+        new = [key for key in self._puts if key.startswith(ref.prefix) and key > ref.after]
+        left = [self.over(key, stored.get(key)) for key in sorted({*stored, *new})]
+        return tuple([item for item in left if item is not None][: ref.limit])
 
 
 class FactReader(Generic[F]):

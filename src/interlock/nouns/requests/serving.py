@@ -39,7 +39,8 @@ from interlock.steps import Op
 if TYPE_CHECKING:
     from interlock.client_context import Context
     from interlock.nouns.swarms.swarm import OwnSwarm
-    from interlock.nouns.tasks.held_claim import ClaimHandle
+    from interlock.nouns.tasks.held_claim import ClaimHandle, Ending
+    from interlock.nouns.tasks.next_claim import NextClaim
 
 REASON = 1000
 
@@ -58,19 +59,21 @@ def answer_claim(
     *,
     confidence: float | None = None,
     citations: tuple[str, ...] = (),
+    then: NextClaim | None = None,
 ) -> Op[CompleteOutcome | FailOutcome]:
     """End a claimed request with its result, and post that.
 
     ``body`` is the result as JSON, or the error as a text of JSON.  A task that is no request of
     another swarm is completed, or failed, as any task.  So is a request if its result cannot be
     signed now: the work is done, and a process with a key answers later (``Answers.sweep``).
+    ``then`` claims the next task in the same commit.
     """
     service, actor = context.requests, context.me().actor
     answers, home = service.answers, service.home
     swarm, request = sender_of(claimed.task)
     received = yield from answers.received(swarm, request)
     if received is None:
-        return (yield from _end(context, claimed, status, body))
+        return (yield from _end(context, claimed, status, body, then=then))
     answer = Answer(
         status=status,
         body=Raw(require_body(body)),
@@ -87,9 +90,9 @@ def answer_claim(
             signed = yield from answers.sign(own, received, answer)
         except NotAllowed as error:
             _warn("the result of request %s is stored, and waits for a key: %s", request, error)
-            return (yield from _end(context, claimed, status, body))
+            return (yield from _end(context, claimed, status, body, then=then))
         try:
-            outcome = yield from _end(context, claimed, status, body, (own, signed))
+            outcome = yield from _end(context, claimed, status, body, (own, signed), then=then)
         except OwnSwarmMoved:
             again = True
             continue
@@ -104,6 +107,8 @@ def _end(
     status: ResultStatus,
     body: bytes,
     reply: tuple[OwnSwarm, SignedAnswer] | None = None,
+    *,
+    then: NextClaim | None,
 ) -> Op[CompleteOutcome | FailOutcome]:
     """Step 7: complete or fail the task, with the reply to its asker in the same commit."""
     actor, answers = context.me().actor, context.requests.answers
@@ -113,11 +118,13 @@ def _end(
     along = None if reply is None else answers.along(*reply)
     known = None if reply is None else answers.guess(reply[1])
     if status == "success":
-        return (yield from context.tasks.complete(actor, claimant, Raw(body), along, known))
+        return (
+            yield from context.tasks.complete(actor, claimant, Raw(body), along, known, then=then)
+        )
     said = str(msgspec.json.decode(body))[:REASON]
     return (
         yield from context.tasks.fail(
-            actor, claimant, said, Raw(body), retry=False, along=along, known=known
+            actor, claimant, said, Raw(body), retry=False, along=along, known=known, then=then
         )
     )
 
@@ -180,7 +187,7 @@ class ServedRequest:
         return self.claim.lost
 
 
-Ending: TypeAlias = tuple[Callable[[], Op[Any]], type[Any]]
+Ended: TypeAlias = "tuple[Ending, type[Any]]"
 """The operation that ends a claim, and the outcome of one that succeeds."""
 
 
@@ -193,7 +200,7 @@ def abilities(context: Context, can: Iterable[str]) -> tuple[str, ...]:
     return (*[f"{ABILITY}{each.removeprefix(ABILITY)}" for each in wanted], requirement(agent))
 
 
-def settled(context: Context, request: ServedRequest, work: Callable[[], object]) -> Ending:
+def settled(context: Context, request: ServedRequest, work: Callable[[], object]) -> Ended:
     """Do the work; how the claim is to be ended.  An interrupt is raised, and releases it."""
     try:
         result = work()
@@ -202,9 +209,7 @@ def settled(context: Context, request: ServedRequest, work: Callable[[], object]
     return _done(context, request, result)
 
 
-async def settled_async(
-    context: Context, request: ServedRequest, work: Awaitable[object]
-) -> Ending:
+async def settled_async(context: Context, request: ServedRequest, work: Awaitable[object]) -> Ended:
     """Await the work; how the claim is to be ended.  A cancellation is raised, and releases it."""
     try:
         result = await work
@@ -213,7 +218,7 @@ async def settled_async(
     return _done(context, request, result)
 
 
-def _done(context: Context, request: ServedRequest, result: object) -> Ending:
+def _done(context: Context, request: ServedRequest, result: object) -> Ended:
     reply = result if isinstance(result, RequestReply) else RequestReply(result=result)
     try:
         body = validate.payload(reply.result, "result", BODY_LIMIT)
@@ -222,7 +227,7 @@ def _done(context: Context, request: ServedRequest, result: object) -> Ending:
     except InterlockError as error:
         return _erred(context, request, error)
 
-    def ending() -> Op[Any]:
+    def ending(then: NextClaim | None) -> Op[Any]:
         return answer_claim(
             context,
             request.claim.outcome,
@@ -230,6 +235,7 @@ def _done(context: Context, request: ServedRequest, result: object) -> Ending:
             body,
             confidence=confidence,
             citations=citations,
+            then=then,
         )
 
     return ending, TaskCompleted
@@ -241,14 +247,14 @@ def _warn(said: str, *about: object) -> None:
     logging.getLogger("interlock").warning(said, *about)
 
 
-def _erred(context: Context, request: ServedRequest, error: Exception) -> Ending:
+def _erred(context: Context, request: ServedRequest, error: Exception) -> Ended:
     _warn("request %s failed: %s", request.id, error)
     said = str(error) if isinstance(error, RequestError) else _named(error)
 
-    def ending() -> Op[Any]:
+    def ending(then: NextClaim | None) -> Op[Any]:
         claimed = request.claim.outcome
         body = bytes(error_body(said))
-        return answer_claim(context, claimed, "error", body)
+        return answer_claim(context, claimed, "error", body, then=then)
 
     return ending, TaskFailed
 

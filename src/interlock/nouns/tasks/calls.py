@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from interlock.errors import BadInput
 from interlock.nouns.tasks import task as task_types
 from interlock.runtime.calls import Calls, D, call, grants, opened, patient
 from interlock.runtime.given import Given
+from interlock.runtime.identity import Identity
 from interlock.steps import Op
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from interlock.nouns.tasks.plan import PlanEntry as Draft
     from interlock.nouns.tasks.task import Checked, Imported, PlanExists
     from interlock.nouns.tasks.task_view import TaskList, TaskView
+
+
+Ended = TypeVar("Ended", task_types.CompleteOutcome, task_types.FailOutcome)
 
 
 class TaskCalls(Calls[D]):
@@ -184,9 +188,17 @@ class TaskCalls(Calls[D]):
             if "pulse" in self.context.__dict__:  # else it did not sleep
                 self.context.pulse.waited(wait)
 
-    @call
+    @grants
     def complete(
-        self, task: str, *, token: int | None = None, result: object = None, given: Given = ()
+        self,
+        task: str,
+        *,
+        token: int | None = None,
+        result: object = None,
+        then_next: bool = False,
+        can: Iterable[str] = (),
+        ttl: float | str | None = None,
+        given: Given = (),
     ) -> Op[task_types.CompleteOutcome]:
         """Complete a task; its dependents become ready in the same commit.
 
@@ -194,14 +206,22 @@ class TaskCalls(Calls[D]):
         and the claim stays as it is (``EvidenceMissing``), or the attempt failed
         (``EvidenceFailed``).  Done twice by the same claim, the second answer says that it was
         ``already`` done.
+
+        With ``then_next`` the same commit claims the next task, as ``next`` would with this ``can``
+        and ``ttl``: ``next`` of the answer is ``Claimed`` or ``NoTask``.  A refusal claims nothing.
         """
-        kept, identity = _payload(result, "result"), self._identity(given)
-        done = self.context.tasks.complete(identity.actor, self._worker(task, token), kept)
+        kept, identity = payload(result, "result"), self._identity(given)
+        worker, tasks = self._worker(task, token), self.context.tasks
+        able, lives = self._terms_of_next(then_next, can, ttl)
+        then = tasks.claims.following(identity, able, lives) if then_next else None
+        done = tasks.complete(identity.actor, worker, kept, then=then)
+        if then_next:
+            done = self._with_next(done, identity, able, lives)
         return self._fenced(identity, done)
 
     done = complete
 
-    @call
+    @grants
     def fail(
         self,
         task: str,
@@ -210,17 +230,47 @@ class TaskCalls(Calls[D]):
         token: int | None = None,
         error: object = None,
         retry: bool = True,
+        then_next: bool = False,
+        can: Iterable[str] = (),
+        ttl: float | str | None = None,
         given: Given = (),
     ) -> Op[task_types.FailOutcome]:
         """Fail an attempt: the task rests and is retried, or is a dead letter.
 
-        ``retry=False`` says that no attempt will ever succeed.
+        ``retry=False`` says that no attempt will ever succeed.  ``then_next``, ``can`` and ``ttl``
+        are as those of ``complete``.
         """
-        kept = _payload(error, "error")
+        kept = payload(error, "error")
         worker, identity = self._worker(task, token), self._identity(given)
-        again = validate.flag(retry, "retry")
-        done = self.context.tasks.fail(identity.actor, worker, _reason(reason), kept, retry=again)
+        why, again = reason_text(reason), validate.flag(retry, "retry")
+        able, lives = self._terms_of_next(then_next, can, ttl)
+        tasks = self.context.tasks
+        then = tasks.claims.following(identity, able, lives) if then_next else None
+        done = tasks.fail(identity.actor, worker, why, kept, retry=again, then=then)
+        if then_next:
+            done = self._with_next(done, identity, able, lives)
         return self._fenced(identity, done)
+
+    def _terms_of_next(
+        self, then_next: bool, can: Iterable[str], ttl: float | str | None
+    ) -> tuple[tuple[str, ...], float | None]:
+        """The validated terms of the next claim."""
+        able, (lives, _) = validate.abilities(can), self.context.terms({}, ttl, None)
+        if not validate.flag(then_next, "then_next") and (able or ttl is not None):
+            raise BadInput("'can' and 'ttl' are terms of the next task: ask for one (then_next)")
+        return able, lives
+
+    def _with_next(
+        self, done: Op[Ended], identity: Identity, can: tuple[str, ...], ttl: float | None
+    ) -> Op[Ended]:
+        """The outcome with the next task; if it did not come with the commit, it is claimed now."""
+        outcome = yield from done
+        if not isinstance(outcome, task_types.TaskCompleted | task_types.TaskFailed):
+            return outcome
+        if outcome.next is not None:
+            return outcome
+        found = yield from self.context.tasks.claims.next(identity, can, ttl=ttl, wait=0.0)
+        return replace(outcome, next=found)
 
     @call
     def release(
@@ -252,7 +302,7 @@ class TaskCalls(Calls[D]):
         identity = self._identity(given)
         return self._fenced(
             identity,
-            self.context.tasks.cancel(identity.actor, validate.task_id(task), _reason(reason)),
+            self.context.tasks.cancel(identity.actor, validate.task_id(task), reason_text(reason)),
         )
 
     @call
@@ -354,7 +404,8 @@ class TaskCalls(Calls[D]):
         )
 
 
-def _payload(value: object, what: str) -> Raw | None:
+def payload(value: object, what: str) -> Raw | None:
+    """A validated result or error."""
     return None if value is None else Raw(validate.payload(value, what, task_types.DATA_LIMIT))
 
 
@@ -380,7 +431,7 @@ def _prefix(text: str) -> str:
     return found + "/" if text.endswith("/") else found
 
 
-def _reason(text: str) -> str:
+def reason_text(text: str) -> str:
     """A validated reason; longer texts belong into the error."""
     return validate.text(text, "reason", task_types.REASON_LIMIT)
 

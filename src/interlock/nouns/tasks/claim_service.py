@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -51,6 +51,9 @@ from interlock.store import Item, Range, Snapshot, Watch
 
 if TYPE_CHECKING:
     from interlock.nouns.tasks.claim_wait import TaskWait
+    from interlock.nouns.tasks.next_claim import NextClaim
+
+T = TypeVar("T")
 
 SLOW_PATH = 60.0
 """Seconds for which ``next`` skips its fast path after that found a damaged item.  An attempt there
@@ -105,11 +108,11 @@ class ClaimService:
     def __init__(
         self, runner: Runner, grants: GrantService, housekeeping: TaskHousekeeping
     ) -> None:
-        self._runner = runner
+        self.runner = runner
         self._grants = grants
         self._housekeeping = housekeeping
         self._allow = runner.capabilities.allow
-        self._ready = ReadyWindowReader(runner)
+        self.ready = ReadyWindowReader(runner)
         self._spread = 1
         self._calls = 0
         self._fast_path_from = 0.0
@@ -120,16 +123,16 @@ class ClaimService:
         self, identity: Identity, task: str, *, ttl: float | None, wait: float
     ) -> Op[task_types.ClaimOutcome]:
         """Claim one task; with ``wait``, wait until it can be claimed."""
-        attempt = self._new_attempt(identity, ttl)
-        request = self._request_for(attempt, task)
+        attempt = self.new_attempt(identity, ttl)
+        request = self.request_for(attempt, task)
         if wait:
             from interlock.nouns.tasks.claim_wait import TaskWait
 
             actor = identity.actor.plain
-            attempt.task_wait = TaskWait(self._runner, self._grants, actor, request, attempt.terms)
+            attempt.task_wait = TaskWait(self.runner, self._grants, actor, request, attempt.terms)
         best = partial(self._claim_named, attempt, request)
         waiting = self._retry_until(attempt, f"{keys.TASKS}{keys.encode(task)}/", wait, best)
-        return (yield from self._guarded(attempt, waiting))
+        return (yield from self.guarded(attempt, waiting, _claimed))
 
     def next(
         self,
@@ -144,30 +147,48 @@ class ClaimService:
 
         ``asleep`` is called before each sleep of a wait.
         """
-        attempt, able = self._new_attempt(identity, ttl), frozenset(can)
+        attempt, able = self.new_attempt(identity, ttl), frozenset(can)
         if attempt.began >= self._fast_path_from:
             attempt.asleep = asleep
             best = partial(self._claim_best, attempt, able)
             sleep_on = partial(self._sleep_on, identity, able)
             waiting = self._retry_until(attempt, keys.WAKE_READY, wait, best, sleep_on)
             try:
-                return (yield from self._guarded(attempt, waiting))
+                return (yield from self.guarded(attempt, waiting, _claimed))
             except StoreDamaged:
-                self._fast_path_from = self._runner.clock.monotonic() + SLOW_PATH
-        left = max(0.0, attempt.began + wait - self._runner.clock.monotonic())
+                self._fast_path_from = self.runner.clock.monotonic() + SLOW_PATH
+        left = max(0.0, attempt.began + wait - self.runner.clock.monotonic())
         from interlock.nouns.tasks.skip_damaged import claim_readable
 
         claim = partial(self.by_name, identity, ttl=ttl, wait=0.0)
-        return (yield from claim_readable(self._runner, identity, able, claim, left))
+        return (yield from claim_readable(self.runner, identity, able, claim, left))
 
-    def _new_attempt(self, identity: Identity, ttl: float | None) -> ClaimAttempt:
+    def following(
+        self, identity: Identity, can: Collection[str], ttl: float | None
+    ) -> NextClaim | None:
+        """The claim of the next task by the commit that ends another one.
+
+        None if the claim has to be made by itself: housekeeping is due, or an item was damaged.
+        """
+        self._calls += 1
+        if not self._calls % _HOUSEKEEPING_EVERY:
+            self._calls -= 1  # the call that follows does it
+            return None
+        if self.runner.clock.monotonic() < self._fast_path_from:
+            return None
+        from interlock.nouns.tasks.next_claim import NextClaim
+
+        return NextClaim(self, identity, frozenset(can), ttl)
+
+    def new_attempt(self, identity: Identity, ttl: float | None) -> ClaimAttempt:
+        """A call that claims, from now on."""
         return ClaimAttempt(
-            identity, ttl, self._grants.current_caller(), self._runner.clock.monotonic()
+            identity, ttl, self._grants.current_caller(), self.runner.clock.monotonic()
         )
 
-    def _guarded(
-        self, attempt: ClaimAttempt, op: Op[task_types.ClaimOutcome]
-    ) -> Op[task_types.ClaimOutcome]:
+    def guarded(
+        self, attempt: ClaimAttempt, op: Op[T], made: Callable[[T], task_types.Claimed | None]
+    ) -> Op[T]:
         """Run a call; if it raises, release the claim that it may have made.
 
         The listed wait is deleted however the call ends; the commit of a claim or of a refused
@@ -177,9 +198,9 @@ class ClaimService:
         call_handover.add(attempt, partial(self._pending_releases, attempt))
         try:
             outcome = yield from op
-            if isinstance(outcome, task_types.Claimed):
+            if (claimed := made(outcome)) is not None:
                 if attempt.caller is not None:
-                    owner, token = (keys.owner(outcome.task),), outcome.token or 0
+                    owner, token = (keys.owner(claimed.task),), claimed.token or 0
                     self._grants.holders.add(attempt.caller, owner, token)
                 return outcome  # an interrupt up to here releases it
             if not isinstance(outcome, task_types.TaskDeadlock):
@@ -223,14 +244,14 @@ class ClaimService:
         ``sleep_on`` is a cheap read before each retry, which knows whether a change ended the
         sleep; it returns whether the wait goes on without one.
         """
-        ends = self._runner.clock.monotonic() + wait
+        ends = self.runner.clock.monotonic() + wait
         watch: Watch | None = None
         try:
             if wait:
                 watch = yield OpenWatch(scope, (yield Read(keys.BASE)).revision)
             while True:
                 outcome = yield from try_once()
-                left = ends - self._runner.clock.monotonic()
+                left = ends - self.runner.clock.monotonic()
                 if not _may_change(outcome) or watch is None or left <= 0:
                     return outcome
                 yield from require_session(attempt.identity)
@@ -244,7 +265,7 @@ class ClaimService:
                 woken = yield NextChanges(watch, min(left, nap))
                 while sleep_on is not None and (yield from sleep_on(bool(woken))):
                     nap = self._sleep_limit(outcome) if woken else min(2 * nap, longest)
-                    if (left := ends - self._runner.clock.monotonic()) <= 0:
+                    if (left := ends - self.runner.clock.monotonic()) <= 0:
                         break
                     woken = yield NextChanges(watch, min(left, nap))
         finally:
@@ -258,7 +279,7 @@ class ClaimService:
                 soon = left
             case _:
                 soon = self._housekeeping.seconds_to_next_look()
-        grain = self._runner.capabilities.grain
+        grain = self.runner.capabilities.grain
         longest = self._allow(_NAP)
         return longest if soon is None else min(longest, max(soon, grain / 4) + 0.002)
 
@@ -267,7 +288,7 @@ class ClaimService:
     ) -> Op[task_types.ClaimOutcome]:
         if attempt.task_wait is not None:
             request = attempt.task_wait.request
-        actor, blind = attempt.identity.actor, not self._runner.capabilities.transacts
+        actor, blind = attempt.identity.actor, not self.runner.capabilities.transacts
         while True:
             outcome = yield from self._claim(attempt, request, None, blind=blind)
             if outcome == "stale":
@@ -290,7 +311,7 @@ class ClaimService:
         from interlock.nouns.tasks import gates
 
         actor, look = attempt.identity.actor.plain, not attempt.looked
-        still, looked = yield from gates.check_refused(self._runner, actor, blocked, look=look)
+        still, looked = yield from gates.check_refused(self.runner, actor, blocked, look=look)
         attempt.looked |= looked
         return still
 
@@ -303,14 +324,14 @@ class ClaimService:
         if self._calls % _HOUSEKEEPING_EVERY == 0:
             yield from self._housekeeping.step(identity.actor)
         take = self._claim_optimistically
-        if self._runner.capabilities.transacts:
+        if self.runner.capabilities.transacts:
             take = self._claim_in_transaction
         for last in (False, True):
             outcome = yield from take(attempt, able)
-            if self._calls % _HOUSEKEEPING_EVERY == 1 and len(self._ready.idle) > _IDLE_SETS:
+            if self._calls % _HOUSEKEEPING_EVERY == 1 and len(self.ready.idle) > _IDLE_SETS:
                 with suppress(InterlockError):  # then a later call does it
-                    idle = self._ready.idle[:SETS_AT_ONCE]
-                    yield from delete_idle_sets(self._runner, identity.actor, idle)
+                    idle = self.ready.idle[:SETS_AT_ONCE]
+                    yield from delete_idle_sets(self.runner, identity.actor, idle)
             if outcome is not None:
                 return outcome
             if last or not (yield from self._housekeeping.step(identity.actor)):
@@ -323,34 +344,34 @@ class ClaimService:
         A read makes no other claim conflict.
         """
         if woken:
-            window = yield from outside(self._ready.read(able))
+            window = yield from outside(self.ready.read(able))
             self._housekeeping.expect_due(window.later)
             return not (window.places or window.due)
         own = (keys.live(identity.actor.session),) if identity.joined else ()
         stuck = [Range(prefix, limit=1) for prefix in _STUCK]
-        refs = self._ready.heads(able)
+        refs = self.ready.heads(able)
         snapshot: Snapshot = yield Read(*own, *stuck, *refs)
         if own and snapshot[own[0]] is None:
             raise session_expired(identity)
-        return not any(snapshot.ranges.values()) and self._ready.current(snapshot)
+        return not any(snapshot.ranges.values()) and self.ready.current(snapshot)
 
     def _claim_in_transaction(
         self, attempt: ClaimAttempt, able: frozenset[str]
     ) -> Op[task_types.ClaimOutcome | None]:
         """Choose and claim in one transaction."""
-        base = yield from self._runner.base()
-        identity, request = attempt.identity, self._request_for(attempt, "")
+        base = yield from self.runner.base()
+        identity, request = attempt.identity, self.request_for(attempt, "")
         found: list[ReadyWindow] = []
         woken = 0
         while True:
             attempt.unsettled = request
             enough = woken >= _WAKES
-            done = yield from self._runner.change(
-                partial(self._choosing, attempt, request, base, able, found, enough=enough),
+            done = yield from self.runner.change(
+                partial(self.choosing, attempt, request, base, able, found, enough=enough),
                 identity.actor,
             )
             if isinstance(done.outcome, task_types.Claimed):
-                return (yield from self._with_token(done.outcome, done, base))
+                return (yield from self.with_token(done.outcome, done, base))
             attempt.unsettled = None
             if done.outcome == "due":
                 woken += 1
@@ -366,7 +387,7 @@ class ClaimService:
             elif done.outcome == "nothing":
                 return None
 
-    def _choosing(
+    def choosing(
         self,
         attempt: ClaimAttempt,
         request: task_types.ClaimRequest,
@@ -375,16 +396,22 @@ class ClaimService:
         found: list[ReadyWindow],
         *,
         enough: bool,
+        guarded: bool = True,
     ) -> DecideOp[task_types.ClaimOutcome | str]:
-        """Decide to claim the first task of a window that can be claimed; appends the window."""
-        window = yield from self._ready.read(able)
+        """Decide to claim the first task of a window that can be claimed; appends the window.
+
+        Unless ``guarded`` is true, a task that has guards is not claimed.
+        """
+        window = yield from self.ready.read(able)
         found.append(window)
         if window.due and not (enough and window.places):
             return Decision(outcome="due")
         for place in window.places:
             one = replace(request, task=keys.task_in_index(place.key))
-            decision = yield from self._deciding(attempt, one, base, "", blind=False)
-            if decision.changes:
+            decision = yield from self.deciding(
+                attempt, one, base, "", blind=False, guarded=guarded
+            )
+            if decision.changes or decision.outcome == "guarded":
                 return decision
         return Decision(outcome="left behind" if window.places else "nothing")
 
@@ -394,7 +421,7 @@ class ClaimService:
         """Choose, then claim; choose again if another worker was faster."""
         woken = 0
         while True:
-            window: ReadyWindow = yield from outside(self._ready.read(able))
+            window: ReadyWindow = yield from outside(self.ready.read(able))
             if window.due and not (woken >= _WAKES and window.places):
                 woken += 1
                 yield from self._housekeeping.wake(attempt.identity.actor, window.due)
@@ -403,26 +430,30 @@ class ClaimService:
             if not places:
                 return None
             for _ in range(_TRIES):
-                spread = min(self._spread, len(places))
-                place = places.pop(self._runner.random_below(spread))
+                place = self.pick(places)
                 outcome = yield from self._try_entry(attempt, place)
                 if isinstance(outcome, task_types.Claimed):
-                    self._spread = max(1, self._spread // 2)
                     return outcome
                 if outcome == "expired" or not places:
                     break
 
+    def pick(self, places: list[Item]) -> Item:
+        """Choose one of these, and take it out; the best, unless others are after it, too."""
+        return places.pop(self.runner.random_below(min(self._spread, len(places))))
+
+    def widen(self) -> None:
+        """Another worker was faster: choose from more the next time."""
+        self._spread = min(2 * self._spread, WIDTH)
+
     def _try_entry(self, attempt: ClaimAttempt, place: Item) -> Op[task_types.ClaimOutcome | str]:
         """Claim the task of this entry; ``expired`` if the deadlines of others may be over, too."""
         actor = attempt.identity.actor
-        request = self._request_for(attempt, keys.task_in_index(place.key))
-        entry = decode_ready(place)
-        blind = entry.deadline is None and not entry.guarded
-        outcome = yield from self._claim(attempt, request, place, blind=blind)
+        request = self.request_for(attempt, keys.task_in_index(place.key))
+        outcome = yield from self._claim(attempt, request, place, blind=_plain(place))
         if isinstance(outcome, task_types.Claimed):
             return outcome
-        if outcome == "gone":  # another worker was faster
-            self._spread = min(2 * self._spread, WIDTH)
+        if outcome == "gone":
+            self.widen()
         elif outcome == "stale":
             yield from self._housekeeping.reclaim(actor, request.task)
         elif outcome == "expired":
@@ -441,28 +472,41 @@ class ClaimService:
         *,
         blind: bool,
     ) -> Op[task_types.ClaimOutcome | str]:
-        identity, base = attempt.identity, (yield from self._runner.base())
-        guess: dict[str, Item | None] = {}
-        if blind:
-            status = keys.status(request.task)
-            guess = {status: Item(status, _fresh(place), 0, 0), keys.owner(request.task): None}
-            if place is not None:
-                guess[place.key] = place
-            if identity.joined:
-                guess[keys.live(identity.actor.session)] = ALIVE
+        identity, base = attempt.identity, (yield from self.runner.base())
+        guess = self._guess(attempt, request, place) if blind else {}
         key, blinds = "" if place is None else place.key, iter((blind,))
 
         def deciding() -> DecideOp[task_types.ClaimOutcome | str]:
-            return self._deciding(attempt, request, base, key, blind=next(blinds, False))
+            return self.deciding(attempt, request, base, key, blind=next(blinds, False))
 
         attempt.unsettled = request
-        done = yield from self._runner.change(deciding, identity.actor, guess)
+        done = yield from self.runner.change(deciding, identity.actor, guess)
         if isinstance(done.outcome, task_types.Claimed):
-            return (yield from self._with_token(done.outcome, done, base))
+            return (yield from self.with_token(done.outcome, done, base))
         attempt.unsettled = None
         return done.outcome
 
-    def _deciding(
+    def blind_guess(
+        self, attempt: ClaimAttempt, request: task_types.ClaimRequest, place: Item
+    ) -> dict[str, Item | None]:
+        """The guess for a claim that knows the entry of its task; none if it has to read more."""
+        return self._guess(attempt, request, place) if _plain(place) else {}
+
+    def _guess(
+        self, attempt: ClaimAttempt, request: task_types.ClaimRequest, place: Item | None
+    ) -> dict[str, Item | None]:
+        status, actor = keys.status(request.task), attempt.identity.actor
+        guess: dict[str, Item | None] = {
+            status: Item(status, _fresh(place), 0, 0),
+            keys.owner(request.task): None,
+        }
+        if place is not None:
+            guess[place.key] = place
+        if attempt.identity.joined:
+            guess[keys.live(actor.session)] = ALIVE
+        return guess
+
+    def deciding(
         self,
         attempt: ClaimAttempt,
         request: task_types.ClaimRequest,
@@ -470,6 +514,7 @@ class ClaimService:
         place: str,
         *,
         blind: bool,
+        guarded: bool = True,
     ) -> DecideOp[task_types.ClaimOutcome | str]:
         """One attempt at a claim, with the component that makes it and the time it took so far."""
         identity = attempt.identity
@@ -482,7 +527,7 @@ class ClaimService:
             raise session_expired(identity)
         if place and items[place] is None:
             return Decision(outcome="gone")
-        reader = TaskReader(self._runner, base)
+        reader = TaskReader(self.runner, base)
         reader.learn(items)
         spec = None if blind else reader.facts.specs[request.task]
         decide = partial(rules.claim, request=request, spec=spec, place=place)
@@ -493,13 +538,15 @@ class ClaimService:
             return decision
         status = reader.facts.statuses[request.task]
         if status is not None and status.guards and decision.outcome != "expired":
+            if not guarded:
+                return Decision(outcome="guarded")
             from interlock.nouns.tasks import gates
 
-            decision = yield from gates.claimed(self._runner, base, reader, decision)
+            decision = yield from gates.claimed(self.runner, base, reader, decision)
             if not isinstance(decision.outcome, task_types.Claimed):
                 return decision
-        via = f"{self._runner.via}/{identity.role}" if identity.role else self._runner.via
-        took = round((self._runner.clock.monotonic() - attempt.began) * 1000, 3)
+        via = f"{self.runner.via}/{identity.role}" if identity.role else self.runner.via
+        took = round((self.runner.clock.monotonic() - attempt.began) * 1000, 3)
         return replace(decision, reads=(data,) if blind else (), via=via, took=took)
 
     def take_back(self, identity: Identity, task: str, claim: str) -> Op[None]:
@@ -516,12 +563,13 @@ class ClaimService:
             )
             wanted = keys.status(id_), keys.owner(id_)
             decide = partial(rules.take_back, claimant=claimant)
-            yield from change(self._runner, actor, wanted, decide)
+            yield from change(self.runner, actor, wanted, decide)
 
-    def _with_token(
+    def with_token(
         self, outcome: task_types.Claimed, done: Decided[Any], base: int
     ) -> Op[task_types.Claimed]:
         """A claim with its token and its data, which are read if the reply was lost."""
+        self._spread = max(1, self._spread // 2)
         key = keys.data(outcome.task)
         item = done.items.get(key)
         if outcome.data is None and item is None:
@@ -541,11 +589,12 @@ class ClaimService:
             with suppress(RuntimeError, StopIteration):  # another thread was quicker
                 self.specs.pop(next(iter(self.specs)), None)
 
-    def _request_for(self, attempt: ClaimAttempt, task: str) -> task_types.ClaimRequest:
+    def request_for(self, attempt: ClaimAttempt, task: str) -> task_types.ClaimRequest:
+        """A request of this call, with a fresh id for the claim."""
         identity = attempt.identity
         return task_types.ClaimRequest(
             task=task,
-            claim=self._runner.new_id("clm"),
+            claim=self.runner.new_id("clm"),
             agent=identity.actor.agent,
             session=identity.actor.session,
             ttl=attempt.ttl,
@@ -564,6 +613,16 @@ def require_session(identity: Identity) -> Op[None]:
 def session_expired(identity: Identity) -> Lapsed:
     """The error of a caller whose session has expired."""
     return Lapsed(f"session {identity.actor.session} expired; join again")
+
+
+def _claimed(outcome: task_types.ClaimOutcome) -> task_types.Claimed | None:
+    return outcome if isinstance(outcome, task_types.Claimed) else None
+
+
+def _plain(place: Item) -> bool:
+    """Whether the status of a task can be guessed from its entry."""
+    entry = decode_ready(place)
+    return entry.deadline is None and not entry.guarded
 
 
 def _may_change(outcome: task_types.ClaimOutcome) -> bool:

@@ -17,7 +17,10 @@ each failure is counted, so that ends, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+from msgspec import Raw
 
 from interlock.client_context import Context
 from interlock.core import keys
@@ -26,11 +29,14 @@ from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable, Un
 from interlock.nouns.grants.handover import Handover, PendingRelease
 from interlock.nouns.grants.held_grant import WAITED, HeldGrant, HeldHandle, deadlocked
 from interlock.nouns.tasks import task as task_types
-from interlock.nouns.tasks.calls import TaskCalls
+from interlock.nouns.tasks.calls import TaskCalls, payload, reason_text
 from interlock.runtime.callers import LocalCaller
 from interlock.runtime.calls import D, call
 from interlock.runtime.keeper import Lease
 from interlock.steps import Op, Pause, Read
+
+if TYPE_CHECKING:
+    from interlock.nouns.tasks.next_claim import NextClaim
 
 T = TypeVar("T", bound=Outcome)
 
@@ -44,6 +50,23 @@ _ENDS: dict[type, str] = {
 _STILL_HELD = "the claim stays yours: clear that and complete it again, or fail it"
 _REASON = 1000
 _TRACEBACK = 16 * 1024
+
+
+Ending: TypeAlias = "Callable[[NextClaim | None], Op[Outcome]]"
+"""An operation that ends a claim, and claims the next task with it if it is given that claim."""
+
+
+class GoesOn(Protocol):
+    """A worker, as a claim sees it."""
+
+    def next_claim(self) -> NextClaim | None:
+        """The claim of the next task; none if the worker is to stop or has enough."""
+
+    def take_next(self, then: NextClaim, claimed: task_types.Claimed) -> Op[None]:
+        """The next task was claimed with the end of this one."""
+
+    def no_next(self, then: NextClaim) -> None:
+        """None was claimed."""
 
 
 class HeldClaim(HeldGrant):
@@ -63,7 +86,10 @@ class HeldClaim(HeldGrant):
         self._worker: LocalCaller | None = None
         self.on_settled: Callable[[], None] = lambda: None
         """Called when we no longer hold it, for any reason."""
-        self._calls = TaskCalls(context)
+        self.worker: GoesOn | None = None
+        """The worker that claims the next task with the end of this one, if one does."""
+        self._ending: Callable[[], Op[Outcome]] | None = None
+        """What the end of the block does; else it completes the task without a result."""
         self.trouble = ""
         """The error of the last attempt to settle it, as text: an exception would keep its frames
         alive, and with them a claim that the caller dropped."""
@@ -77,15 +103,30 @@ class HeldClaim(HeldGrant):
 
     def complete(self, result: object = None) -> Op[task_types.TaskCompleted]:
         """Complete the task."""
-        task, token = self.claimed.task, self.claimed.token
-        call = self._calls.complete(task, token=token, result=result)
-        return (
-            yield from self._settle(call, task_types.TaskCompleted, lambda: self.complete(result))
-        )
+        return (yield from self._complete(payload(result, "result")))
+
+    def _complete(self, result: Raw | None) -> Op[task_types.TaskCompleted]:
+        claimant = self._claimant()
+
+        def completing(then: NextClaim | None) -> Op[Outcome]:
+            actor = self.context.me().actor
+            return self.context.tasks.complete(actor, claimant, result, then=then)
+
+        again = partial(self._complete, result)
+        return (yield from self._settle(completing, task_types.TaskCompleted, again))
 
     def conclude(self, result: object = None) -> Op[task_types.TaskCompleted]:
         """Complete the task at the end of its work; without evidence, the attempt fails."""
-        return (yield from self._conclude(lambda: self.complete(result)))
+        return (yield from self._conclude(partial(self.complete, result)))
+
+    def end_with(self, result: object) -> None:
+        """Have the end of the block complete it with this result."""
+        kept = payload(result, "result")
+        self._ending = partial(self._conclude, partial(self._complete, kept))
+
+    def end_by(self, ending: Ending, good: type[T]) -> None:
+        """Have the end of the block settle it by another operation: see ``settle``."""
+        self._ending = partial(self.settle, ending, good)
 
     def _conclude(self, completing: Callable[[], Op[T]]) -> Op[T]:
         """Complete it; a guard that asks for retries is waited for, else the attempt fails."""
@@ -106,23 +147,31 @@ class HeldClaim(HeldGrant):
         self, reason: str, error: object = None, *, retry: bool = True
     ) -> Op[task_types.TaskFailed]:
         """Fail the attempt."""
-        task, token = self.claimed.task, self.claimed.token
-        call = self._calls.fail(task, reason, token=token, error=error, retry=retry)
-        return (yield from self._settle(call, task_types.TaskFailed))
+        kept, why = payload(error, "error"), reason_text(reason)
+        claimant, tasks = self._claimant(), self.context.tasks
+
+        def failing(then: NextClaim | None) -> Op[Outcome]:
+            actor = self.context.me().actor
+            return tasks.fail(actor, claimant, why, kept, retry=retry, then=then)
+
+        return (yield from self._settle(failing, task_types.TaskFailed))
 
     def release(self) -> Op[task_types.TaskReleased]:
         """Release the task; no attempt is counted."""
-        call = self._calls.release(self.claimed.task, token=self.claimed.token)
-        return (yield from self._settle(call, task_types.TaskReleased))
 
-    def settle(self, ending: Callable[[], Op[Outcome]], good: type[T]) -> Op[T]:
+        def releasing(_: NextClaim | None) -> Op[Outcome]:
+            return self.context.tasks.release(self.context.me().actor, self._claimant())
+
+        return (yield from self._settle(releasing, task_types.TaskReleased, goes_on=False))
+
+    def settle(self, ending: Ending, good: type[T]) -> Op[T]:
         """End the claim by another operation, which returns an outcome of this kind.
 
         It is the end of the work, as for ``conclude``: without evidence, the attempt fails.
         """
 
         def completing() -> Op[T]:
-            return (yield from self._settle(ending(), good, lambda: self.settle(ending, good)))
+            return (yield from self._settle(ending, good, partial(self.settle, ending, good)))
 
         return (yield from self._conclude(completing))
 
@@ -177,6 +226,15 @@ class HeldClaim(HeldGrant):
             " stop working on it: it goes on without us"
         )
 
+    def _claimant(self) -> task_types.Claimant:
+        actor = self.context.me().actor
+        return task_types.Claimant(
+            task=self.claimed.task,
+            agent=actor.agent,
+            session=actor.session,
+            token=self.claimed.token,
+        )
+
     def _pending_release(self) -> PendingRelease:
         """The pending release of the claim."""
         return _release_of(self.context, self.claimed.task, self.claimed.grant)
@@ -193,8 +251,15 @@ class HeldClaim(HeldGrant):
         if self.trouble:
             task = self.claimed.task
             raise StoreTrouble(f"task {task} was not settled and goes back: {self.trouble}")
-        if error is None:
+        if error is None and self._ending is None:
             return (yield from self.conclude())
+        if error is None and self._ending is not None:
+            try:
+                return (yield from self._ending())
+            except StoreTrouble:
+                if self._retry is None:
+                    raise
+                return (yield from self._retry())
         if isinstance(error, Unproven):
             return (yield from self.fail(_lacking(error.outcome)))
         if isinstance(error, Exception):
@@ -210,25 +275,41 @@ class HeldClaim(HeldGrant):
             raise
 
     def _settle(
-        self, call: Op[Outcome], good: type[T], again: Callable[[], Op[Outcome]] | None = None
+        self,
+        ending: Ending,
+        good: type[T],
+        again: Callable[[], Op[Outcome]] | None = None,
+        *,
+        goes_on: bool = True,
     ) -> Op[T]:
-        """End the claim; a loss that the keeper reports during this is ignored."""
+        """End the claim; a loss that the keeper reports during this is ignored.
+
+        The claim of a worker that ``goes_on`` brings the next one.
+        """
         if self.released:
             raise self.over()
+        worker = self.worker if goes_on else None
+        then = None if worker is None else worker.next_claim()
         self._settling = True
+        outcome: Outcome | None = None
         try:
-            outcome = yield from call
+            outcome = yield from ending(then)
         except StoreTrouble as trouble:
             self.trouble, self._retry = str(trouble), again
             raise
         finally:
             self._settling = False
+            claimed = getattr(outcome, "next", None)
+            if worker is not None and then is not None and claimed is None:
+                worker.no_next(then)
         if isinstance(outcome, task_types.EvidenceMissing):
             raise Unproven(f"{self._unproven(outcome)}; {_STILL_HELD}", outcome)
         failed = isinstance(outcome, task_types.EvidenceFailed)
         self.ended = _ENDS[good] if isinstance(outcome, good) else "failed" if failed else "lost"
         self.drop()
         self.handover.close()
+        if worker is not None and then is not None and claimed is not None:
+            yield from worker.take_next(then, claimed)
         if isinstance(outcome, task_types.EvidenceFailed):
             raise Unproven(f"{self._unproven(outcome)}; the attempt failed", outcome)
         if not isinstance(outcome, good):
@@ -330,7 +411,7 @@ class ClaimHandle(HeldHandle[D]):
         return self._holding.release()
 
     @call
-    def settle(self, ending: Callable[[], Op[Any]], good: type[Any]) -> Op[Any]:
+    def settle(self, ending: Ending, good: type[Any]) -> Op[Any]:
         """End the claim by another operation, which returns an outcome of this kind."""
         return self._holding.settle(ending, good)
 
@@ -357,6 +438,14 @@ class ClaimHandle(HeldHandle[D]):
         except BaseException:
             self._holding.give_up()
             raise
+
+    def end_with(self, result: object) -> None:
+        """Have the end of the block complete the task with this result."""
+        self._holding.end_with(result)
+
+    def end_by(self, ending: Ending, good: type[Any]) -> None:
+        """Have the end of the block settle it by another operation: see ``settle``."""
+        self._holding.end_by(ending, good)
 
     def take_up(self) -> None:
         """Make the caller the one that works on it until it is settled, as entering its block does.

@@ -95,6 +95,10 @@ class ReadyWindowReader:
         later = tuple([item.key for item in found[due] if item.key not in ready])
         return ReadyWindow(tuple(places), ready, later)
 
+    def fits(self, able: frozenset[str], place: str) -> bool:
+        """Whether a worker with these abilities can do a ready task, as far as we know its set."""
+        return keys.ready_set(place) in self._known.of(able)
+
     def heads(self, able: frozenset[str]) -> tuple[Ref, ...]:
         """What to read to see whether a task is ready for us, in the sets that we know."""
         return (keys.SETS_MARK, *self._heads(self._known.of(able)))

@@ -33,6 +33,7 @@ from interlock.store import Item, Range
 
 if TYPE_CHECKING:
     from interlock.nouns.guards.observations import Observed
+    from interlock.nouns.tasks.next_claim import NextClaim
     from interlock.nouns.tasks.plan_service import PlanService
     from interlock.nouns.tasks.retention import TaskRetention
     from interlock.nouns.tasks.waiting_workers import WaitingWorker
@@ -130,13 +131,28 @@ class TaskService:
         result: Raw | None,
         along: Along | None = None,
         known: Mapping[str, Item | None] | None = None,
+        *,
+        then: NextClaim | None = None,
     ) -> Op[task_types.CompleteOutcome]:
         """Complete a task, and unblock its dependents.
 
         If its evidence needs facts from outside, this host looks first, and decides again.
         ``along`` adds to the commit that completes the task what belongs to its end; ``known`` are
-        items that it reads, as a guess.
+        items that it reads, as a guess.  ``then`` claims the next task in the same commit.
         """
+        completing = self._complete(actor, claimant, result, along=along, known=known, then=then)
+        return (yield from (completing if then is None else then.guarded(completing)))
+
+    def _complete(
+        self,
+        actor: Actor,
+        claimant: task_types.Claimant,
+        result: Raw | None,
+        *,
+        along: Along | None,
+        known: Mapping[str, Item | None] | None,
+        then: NextClaim | None,
+    ) -> Op[task_types.CompleteOutcome]:
         base = yield from self._runner.base()
         left = False
         observed: Observed | None = None
@@ -153,9 +169,13 @@ class TaskService:
             left = any(write.key == keys.todo(claimant.task) for write in decision.puts)
             done_now = decision.changes and isinstance(decision.outcome, task_types.TaskCompleted)
             if along is not None and done_now:  # not if its evidence is missing or failed
-                return (yield from along(decision))
+                decision = yield from along(decision)
+            if then is not None and isinstance(decision.outcome, task_types.TaskCompleted):
+                decision = yield from then.joined(decision, reader.facts)
             return decision
 
+        if then is not None:
+            known = {**(known or {}), **(yield from then.prepare())}
         done = yield from self._end_claim(actor, claimant, deciding, known)
         if isinstance(done.outcome, task_types.LookFirst):
             from interlock.nouns.guards.observations import observations
@@ -167,6 +187,8 @@ class TaskService:
         if left and done.revision is not None:
             yield from self.housekeeping.drain_all(actor.plain, claimant.task)
         outcome = cast("task_types.CompleteOutcome", done.outcome)
+        if then is not None:
+            outcome = yield from then.filled(outcome, done)
         return (yield from self._with_break(claimant, outcome))
 
     def _completing(
@@ -194,13 +216,17 @@ class TaskService:
         retry: bool,
         along: Along | None = None,
         known: Mapping[str, Item | None] | None = None,
+        then: NextClaim | None = None,
     ) -> Op[task_types.FailOutcome]:
-        """Fail an attempt; ``along`` and ``known`` as those of ``complete``."""
+        """Fail an attempt; ``along``, ``known`` and ``then`` as those of ``complete``."""
         chance = self._runner.random_below(1000) / 1000
         decide = partial(
             rules.fail, claimant=claimant, reason=reason, error=error, chance=chance, retry=retry
         )
-        return (yield from self._change_claim(actor, claimant, decide, along, known))
+        failing: Op[task_types.FailOutcome] = self._change_claim(
+            actor, claimant, decide, along, known, then=then
+        )
+        return (yield from (failing if then is None else then.guarded(failing)))
 
     def release(self, actor: Actor, claimant: task_types.Claimant) -> Op[task_types.ReleaseOutcome]:
         """Release a task to the queue."""
@@ -296,18 +322,28 @@ class TaskService:
         decide: Callable[[TaskChanges], Decision[T]],
         along: Along | None = None,
         known: Mapping[str, Item | None] | None = None,
+        *,
+        then: NextClaim | None = None,
     ) -> Op[T | task_types.TaskFenced]:
         base = yield from self._runner.base()
 
         def deciding() -> DecideOp[T]:
             reader, _ = yield from self._read_claim(claimant, base)
             decision: Decision[T] = yield from reader.change(decide)
-            if along is not None and isinstance(decision.outcome, task_types.TaskFailed):
-                return (yield from along(decision)) if decision.changes else decision
+            failed = isinstance(decision.outcome, task_types.TaskFailed)
+            if along is not None and failed and decision.changes:
+                decision = yield from along(decision)
+            if then is not None and failed:
+                decision = yield from then.joined(decision, reader.facts)
             return decision
 
+        if then is not None:
+            known = {**(known or {}), **(yield from then.prepare())}
         done = yield from self._end_claim(actor, claimant, deciding, known)
-        return (yield from self._with_break(claimant, done.outcome))
+        outcome = done.outcome
+        if then is not None:
+            outcome = yield from then.filled(outcome, done)
+        return (yield from self._with_break(claimant, outcome))
 
     def _end_claim(
         self,

@@ -314,13 +314,15 @@ class TaskCompleted(outcomes.Completed, frozen=True, kw_only=True, tag="complete
     """The task is complete; ``already`` if the same claim had completed it before.
 
     ``unblocked`` is the number of tasks that became ready with it, and ``warned`` are guards of its
-    evidence that did not pass, and only warn.
+    evidence that did not pass, and only warn.  ``next`` is the next task, for a caller that asked
+    for one with it.
     """
 
     task: str
     already: bool = False
     unblocked: int = 0
     warned: tuple[str, ...] = ()
+    next: Claimed | NoTask | None = None
 
 
 class EvidenceMissing(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"):
@@ -354,13 +356,17 @@ class EvidenceFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="f
 
 
 class TaskFailed(outcomes.Failed, Success, frozen=True, kw_only=True, tag="failed"):
-    """The attempt failed: the task is retried (pending), failed for good, or dead."""
+    """The attempt failed: the task is retried (pending), failed for good, or dead.
+
+    ``next`` is the next task, for a caller that asked for one with it.
+    """
 
     task: str
     state: State
     attempts: int
     retry_in: float | None = None
     already: bool = False
+    next: Claimed | NoTask | None = None
 
 
 class TaskReleased(outcomes.Released, frozen=True, kw_only=True, tag="released"):

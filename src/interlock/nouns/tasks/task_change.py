@@ -11,7 +11,7 @@ comes back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -404,3 +404,37 @@ class TaskChanges(Changes[TaskFacts]):
         write = Write(mark, {"for": thing}, REFUSAL_WINDOW)
         trace = self._trace(thing)
         return Decision(outcome=outcome, verb=verb, thing=thing, puts=(write,), trace=trace)
+
+
+def both(first: Decision[Any], second: Decision[Any], outcome: T) -> Decision[T]:
+    """Two decisions about tasks as one: the second one was made on what the first one writes.
+
+    The entry is that of the first one, if it changes anything; the events name the other task.
+    """
+    if not first.changes:
+        return replace(second, outcome=outcome)
+    puts, deletes = {each.key: each for each in first.puts}, dict.fromkeys(first.deletes)
+    for write in second.puts:
+        deletes.pop(write.key, None)
+        puts[write.key] = write
+    for key in second.deletes:
+        puts.pop(key, None)
+        deletes[key] = None
+    trace = second.trace if second.trace not in (first.trace, second.thing[len("task/") :]) else ""
+    events = [
+        each if each.thing else Event(each.name, each.agent, second.thing, trace, each.details)
+        for each in second.events
+    ]
+    return replace(
+        first,
+        outcome=outcome,
+        puts=tuple(puts.values()),
+        deletes=tuple(deletes),
+        signals=tuple(dict.fromkeys((*first.signals, *second.signals))),
+        events=(*first.events, *events),
+        reads=(*first.reads, *second.reads),
+        awaited=tuple(dict.fromkeys((*first.awaited, *second.awaited))),
+        created=tuple(dict.fromkeys((*first.created, *second.created))),
+        via=second.via or first.via,
+        took=first.took if second.took is None else second.took,
+    )

@@ -3,6 +3,9 @@
 ``stop`` is the one place that ends the loop, for a signal, the program or a message.  A worker that
 is to stop claims nothing more, and finishes the tasks that it has begun.
 
+The commit that ends one task claims the next (``next_claim.py``), if the loop goes on: the claim
+that came with it waits in ``_handed``.
+
 The caller that claims may be another than the one that works on the task, so each claim has a
 caller name of its own.  The caller that enters its block takes that name, too, until the claim is
 settled: its waits keep the task from being done, and so are a part of each deadlock through the
@@ -24,7 +27,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from types import FrameType
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from msgspec.structs import replace
 
@@ -45,6 +48,9 @@ from interlock.runtime.outage import AGAIN, PASSING, OutageLog
 from interlock.runtime.stoppable import SLICE, stoppable
 from interlock.steps import Op, OpenWatch, Pause
 from interlock.store import Change, Resync, Watch
+
+if TYPE_CHECKING:
+    from interlock.nouns.tasks.next_claim import NextClaim
 
 MOST_AT_ONCE = 1000
 
@@ -183,6 +189,24 @@ class WorkerLoop:
         while (claim := self._take_handed()) is not None:
             claim.give_up()
 
+    def next_claim(self) -> NextClaim | None:
+        """The claim that goes along with the end of another task; none if we are to stop."""
+        if self.reason or self._reserved or self._handed:
+            return None
+        return self._context.tasks.claims.following(self._identity(), self.can, self._ttl)
+
+    def hold_next(self, then: NextClaim, claimed: Claimed) -> Op[HeldClaim]:
+        """Hold a claim that came with the end of another."""
+        caller = "" if self._context.identity.caller else then.caller
+        return (yield from hold_claim(self._context, claimed, self._ttl, then.sent, caller))
+
+    def take_next(self, then: NextClaim, claimed: Claimed) -> Op[None]:
+        """The thread gets it at the next step of its loop."""
+        self._handed.append((yield from self.hold_next(then, claimed)))
+
+    def no_next(self, then: NextClaim) -> None:
+        """The thread asks for it at the next step of its loop."""
+
     def _take_handed(self) -> HeldClaim | None:
         with suppress(IndexError):
             return self._handed.popleft()
@@ -222,14 +246,19 @@ class WorkerLoop:
     def _claim_next(self, wait: float) -> Op[HeldClaim | None]:
         context = self._context
         sent, patience = context.runner.clock.monotonic(), context.checked_wait(wait)
-        fresh = "" if context.identity.caller else callers.new_name()
-        identity = replace(context.identity, caller=context.identity.caller or fresh, role="worker")
+        identity = self._identity()
+        fresh = "" if context.identity.caller else identity.caller
         outcome = yield from context.tasks.claims.next(
             identity, self.can, ttl=self._ttl, wait=patience
         )
         if not isinstance(outcome, Claimed):
             return None
         return (yield from hold_claim(context, outcome, self._ttl, sent, fresh))
+
+    def _identity(self) -> Identity:
+        """Who claims: each claim has a caller name of its own."""
+        identity = self._context.identity
+        return replace(identity, caller=identity.caller or callers.new_name(), role="worker")
 
 
 class _InboxListener(NamedTuple):
