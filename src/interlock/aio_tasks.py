@@ -201,6 +201,7 @@ class Worker:
         self._following: set[NextClaim] = set()
         """Requests that go along with the end of a claim; each is for the slot of that claim."""
         self._waiting = False
+        self._leaving = False
         self._dry = False
         self._error: BaseException | None = None
         self._changed = asyncio.Event()
@@ -261,6 +262,7 @@ class Worker:
                         await claim.passed_over(WENT_ON)
                     claim = None  # only the code that works on a claim may keep it
             finally:
+                self._leaving = True
                 self._worker_loop.waiting.remove(self)
                 self._hear_of_lapses(wanted=False)
                 if claim is not None and self._settles:
@@ -334,8 +336,8 @@ class Worker:
             self._take(working)
 
     def next_claim(self) -> NextClaim | None:
-        """The claim of the next task, to go along with the end of one of ours."""
-        if self._dry or self._error or self._room() < 0:
+        """The claim that goes along with the end of another task, if there is room for it."""
+        if self._leaving or self._dry or self._error or self._room() < 0:
             return None
         if (then := self._worker_loop.next_claim()) is not None:
             self._following.add(then)

@@ -95,6 +95,20 @@ def complete(stage: Testbed, client: Client) -> Op[Any]:
     return client.tasks.complete("root", token=held(client, "root"), result={"x": 1})
 
 
+def complete_and_claim_what_it_unblocks(stage: Testbed, client: Client) -> Op[Any]:
+    held(client, "other")
+    return client.tasks.complete("root", token=held(client, "root"), then_next=True, can=["*"])
+
+
+def complete_and_claim_another(stage: Testbed, client: Client) -> Op[Any]:
+    client.run(client.tasks.publish("late", requires=["rust"], priority=1))
+    return client.tasks.complete("other", token=held(client, "other"), then_next=True, can=["*"])
+
+
+def fail_and_claim_another(stage: Testbed, client: Client) -> Op[Any]:
+    return client.tasks.fail("root", "why", token=held(client, "root"), then_next=True)
+
+
 def drain(stage: Testbed, client: Client) -> Op[Any]:
     first = cramped(stage, "first")
     token = held(first, "root")
@@ -176,6 +190,9 @@ ACTS: list[Act] = [
     next_that_wakes_and_tidies,
     next_that_reclaims,
     complete,
+    complete_and_claim_what_it_unblocks,
+    complete_and_claim_another,
+    fail_and_claim_another,
     drain,
     fail,
     release,

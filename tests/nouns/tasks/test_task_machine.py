@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing, suppress
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import strategies as st
@@ -63,6 +63,7 @@ CAN = st.sampled_from([[], list(CAPABILITIES), list(CAPABILITIES)]) | st.lists(
 )
 
 
+Terms: TypeAlias = dict[str, Any]
 TERMS: dict[str, st.SearchStrategy[Any]] = {
     "priority": st.integers(1, 3),
     "requires": REQUIRES,
@@ -313,9 +314,13 @@ class TaskMachine(RuleBasedStateMachine):
                 assert isinstance(client.run(client.tasks.next(can=can, ttl=ttl)), core.NoTask)
             self.observe()
             return None
+        return self._is_best(session, client.run(client.tasks.next(can=can, ttl=ttl)), can, ttl)
+
+    def _is_best(self, session: str, got: object, can: list[str], ttl: float | None) -> Held | None:
+        """What ``next`` brought is the best task at this moment, or there is none."""
+        client = self.clients[session]
         best = [job for job in self.model.ready(can) if not self.model.too_late(job)][:1]
         lost = {job.name for job in self.model.lost()}
-        got = client.run(client.tasks.next(can=can, ttl=ttl))
         if isinstance(got, core.Claimed) and got.task in lost:
             assert not best or not client.store.capabilities.transacts, "the ready come first"
             self.model.fail(self.model.jobs[got.task])
@@ -343,19 +348,30 @@ class TaskMachine(RuleBasedStateMachine):
 
     def _finish(self, held: Held, data: st.DataObject) -> None:
         act, named = data.draw(ENDS, "act"), data.draw(st.booleans(), "named")
-        if act == "give up":
-            self.fail(held, named=named, retry=False)
-        else:
-            {
-                "complete": self.complete,
-                "fail": self.fail,
-                "release": self.release,
-                "beat": self.heartbeat,
-            }[act](held, named=named)
+        after: Terms = {}
+        if self._lives(held.session) and data.draw(st.booleans(), "then next"):
+            after = {"then_next": True, "can": data.draw(CAN, "can"), "ttl": self._ttl(data)}
+        match act:
+            case "complete":
+                self.complete(held, after, named=named)
+            case "fail" | "give up":
+                self.fail(held, after, named=named, retry=act == "fail")
+            case "release":
+                self.release(held, named=named)
+            case _:
+                self.heartbeat(held, named=named)
 
-    def complete(self, held: Held, *, named: bool) -> None:
+    def _and_next(self, held: Held, got: Any, after: Terms) -> None:
+        """As if ``next`` was called right after: the end of a task, then the best one."""
+        if isinstance(got, core.TaskCompleted | core.TaskFailed) and after:
+            self._is_best(held.session, got.next, after["can"], after["ttl"])
+        else:
+            assert getattr(got, "next", None) is None, "a refusal claims nothing"
+            self.observe()
+
+    def complete(self, held: Held, after: Terms, *, named: bool) -> None:
         job, client, token = self._speaks(held, named=named)
-        got = client.run(client.tasks.complete(held.task, token=token, result=1))
+        got = client.run(client.tasks.complete(held.task, token=token, result=1, **after))
         if self._has_lapsed(job, held, token):
             assert isinstance(got, core.TaskFenced), got
         elif self._is_its(job, held, token):
@@ -364,14 +380,15 @@ class TaskMachine(RuleBasedStateMachine):
             assert not got.already
             assert got.unblocked == free or (self.cramped and got.unblocked <= free)
         elif job.state == "complete" and self._was_its(job, held, token):
-            assert got == core.TaskCompleted(task=held.task, already=True)
+            assert isinstance(got, core.TaskCompleted), got
+            assert got.already
         else:
             self._fenced(got, token)
-        self.observe()
+        self._and_next(held, got, after)
 
-    def fail(self, held: Held, *, named: bool, retry: bool = True) -> None:
+    def fail(self, held: Held, after: Terms, *, named: bool, retry: bool) -> None:
         job, client, token = self._speaks(held, named=named)
-        got = client.run(client.tasks.fail(held.task, "why", token=token, retry=retry))
+        got = client.run(client.tasks.fail(held.task, "why", token=token, retry=retry, **after))
         if self._has_lapsed(job, held, token):
             assert isinstance(got, core.TaskFenced), got
         elif self._is_its(job, held, token):
@@ -383,7 +400,7 @@ class TaskMachine(RuleBasedStateMachine):
             assert self._was_its(job, held, token)
         else:
             self._fenced(got, token)
-        self.observe()
+        self._and_next(held, got, after)
 
     def release(self, held: Held, *, named: bool) -> None:
         job, client, token = self._speaks(held, named=named)
@@ -568,7 +585,7 @@ class TaskMachine(RuleBasedStateMachine):
         for _ in range(12 * (len(self.model.jobs) + 1)):
             held = self._next(last, list(CAPABILITIES), None)
             if isinstance(held, Held):
-                self.complete(held, named=True)
+                self.complete(held, {}, named=True)
             elif not self._waits():
                 break
             else:

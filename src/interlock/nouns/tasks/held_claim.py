@@ -251,20 +251,25 @@ class HeldClaim(HeldGrant):
         if self.trouble:
             task = self.claimed.task
             raise StoreTrouble(f"task {task} was not settled and goes back: {self.trouble}")
-        if error is None and self._ending is None:
-            return (yield from self.conclude())
-        if error is None and self._ending is not None:
-            try:
-                return (yield from self._ending())
-            except StoreTrouble:
-                if self._retry is None:
-                    raise
-                return (yield from self._retry())
+        if error is None:
+            return (yield from self._finish())
         if isinstance(error, Unproven):
             return (yield from self.fail(_lacking(error.outcome)))
         if isinstance(error, Exception):
             return (yield from self.fail(_reason(error), _traceback(error)))
         return (yield from self.release())
+
+    def _finish(self) -> Op[Outcome]:
+        """Do what the end of the block is to do; a result that met trouble is sent again, once."""
+        if self._ending is None:
+            return (yield from self.conclude())
+        try:
+            return (yield from self._ending())
+        except StoreTrouble as trouble:
+            if self._retry is None:
+                raise
+            _warn("task %s could not be settled at once: %s", self.claimed.task, trouble)
+            return (yield from self._retry())
 
     def _or_give_up(self, op: Op[Outcome]) -> Op[None]:
         """Settle it; if that raises, give it up."""
@@ -550,6 +555,12 @@ def _lacking(outcome: object) -> str:
 def _lease(context: Context, claimed: task_types.Claimed, ttl: float, sent: float) -> Lease:
     tag = {"agent": claimed.holder, "for": f"task/{claimed.task}"}
     return context.keeper.keep(Write(keys.live(claimed.grant), tag, ttl), sent)
+
+
+def _warn(said: str, *about: object) -> None:
+    import logging
+
+    logging.getLogger("interlock").warning(said, *about)
 
 
 def _reason(error: Exception) -> str:

@@ -92,6 +92,8 @@ class NextClaim:
             claim = yield from reading_through(claiming, decision)
         except InterlockError:  # a damaged item, or our session: no reason not to end the task
             return decision
+        if claim.outcome == "gone":
+            self._claims.widen()
         if not isinstance(claim.outcome, task_types.Claimed):
             return decision
         self._attempt.unsettled = self._request
@@ -116,8 +118,6 @@ class NextClaim:
         """The outcome, with the token and the data of the claim."""
         claimed = _next_of(outcome)
         if claimed is None:
-            if self._place is not None:
-                self._claims.widen()
             return outcome
         claimed = yield from self._claims.with_token(claimed, done, self._base)
         return cast("T", replace(cast("task_types.TaskCompleted", outcome), next=claimed))

@@ -94,6 +94,17 @@ class TaskNext(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
+Next = Annotated[
+    bool, option("flag", "claim the next task in the same commit, as 'task next' does")
+]
+NextCan = Annotated[
+    Names, option("names", "what you are able to do, for --next; '*' is everything")
+]
+NextTtl = Annotated[
+    Duration | None, option("duration", "how long the claim of --next lives unless renewed")
+]
+
+
 class TaskBeat(Request, frozen=True, kw_only=True):
     """Renew a claim."""
 
@@ -108,6 +119,9 @@ class TaskDone(Request, frozen=True, kw_only=True):
     task: Task
     token: Token = None
     result: Annotated[Any, option("json", f"the result: {_JSON}")] = None
+    next: Next = False
+    can: NextCan = ()
+    ttl: NextTtl = None
     given: Given = ()
 
 
@@ -119,6 +133,9 @@ class TaskFail(Request, frozen=True, kw_only=True):
     token: Token = None
     error: Annotated[Any, option("json", f"what went wrong, in detail: {_JSON}")] = None
     final: Annotated[bool, option("flag", "no attempt will ever succeed: do not retry")] = False
+    next: Next = False
+    can: NextCan = ()
+    ttl: NextTtl = None
     given: Given = ()
 
 
@@ -223,6 +240,17 @@ def _add(fleet: "FleetCalls", request: TaskAdd) -> "Op[task_types.PublishOutcome
     )
 
 
+def _done(fleet: "FleetCalls", request: TaskDone) -> "Op[task_types.CompleteOutcome]":
+    return fleet.tasks.complete(
+        request.task,
+        token=request.token,
+        result=request.result,
+        then_next=request.next,
+        can=request.can,
+        ttl=request.ttl,
+    )
+
+
 def _fail(fleet: "FleetCalls", request: TaskFail) -> "Op[task_types.FailOutcome]":
     return fleet.tasks.fail(
         request.task,
@@ -230,6 +258,9 @@ def _fail(fleet: "FleetCalls", request: TaskFail) -> "Op[task_types.FailOutcome]
         token=request.token,
         error=request.error,
         retry=not request.final,
+        then_next=request.next,
+        can=request.can,
+        ttl=request.ttl,
     )
 
 
@@ -334,10 +365,14 @@ NOUN = Noun(
                 GivenFenced,
             ),
             needs="agent",
+            grants=True,
             for_models=True,
             aliases=("task complete",),
-            call="tasks.complete",
-            examples=("interlock task done t1 --agent ada --token 9 --result '{\"pull\": 7}'",),
+            act=_done,
+            examples=(
+                "interlock task done t1 --agent ada --token 9 --result '{\"pull\": 7}'",
+                "interlock task done t1 --next --can rust",
+            ),
         ),
         Operation(
             name="task fail",
@@ -350,6 +385,7 @@ NOUN = Noun(
                 GivenFenced,
             ),
             needs="agent",
+            grants=True,
             for_models=True,
             act=_fail,
             examples=("interlock task fail t1 'the tests do not pass' --agent ada --token 9",),

@@ -89,13 +89,21 @@ def _extended(outcome: task_types.TaskExtended, paint: Paint) -> str:
 
 
 def _completed(outcome: task_types.TaskCompleted, paint: Paint) -> str:
+    then = _next(outcome.next, paint)
     if outcome.already:
-        return f"{paint('green', 'completed')} {outcome.task} before, by this very claim"
+        return f"{paint('green', 'completed')} {outcome.task} before, by this very claim{then}"
     others = outcome.unblocked
     may = f"; {others} {'task' if others == 1 else 'tasks'} may begin now" if others else ""
     warned = ", ".join(outcome.warned)
     but = f"; its evidence does not pass, and only warns: {warned}" if warned else ""
-    return f"{paint('green', 'completed')} {outcome.task}{may}{but}"
+    return f"{paint('green', 'completed')} {outcome.task}{may}{but}{then}"
+
+
+def _next(found: task_types.Claimed | task_types.NoTask | None, paint: Paint) -> str:
+    """The line about the task that was claimed with the end of another."""
+    if found is None:
+        return ""
+    return f"\n{_claimed(found, paint) if found else _nothing(found, paint)}"
 
 
 def _evidence_missing(outcome: task_types.EvidenceMissing, paint: Paint) -> str:
@@ -118,13 +126,13 @@ def _evidence_failed(outcome: task_types.EvidenceFailed, paint: Paint) -> str:
 
 
 def _failed(outcome: task_types.TaskFailed, paint: Paint) -> str:
-    word, task = paint("red", "failed"), outcome.task
+    word, task, then = paint("red", "failed"), outcome.task, _next(outcome.next, paint)
     if outcome.state == "pending":
         soon = f"in {lasting(outcome.retry_in)}" if outcome.retry_in else "at once"
-        return f"{word} {task}, attempt {outcome.attempts}; it is tried again {soon}"
+        return f"{word} {task}, attempt {outcome.attempts}; it is tried again {soon}{then}"
     tries = "1 attempt" if outcome.attempts == 1 else f"{outcome.attempts} attempts"
     end = "for good" if outcome.state == "failed" else f"after {tries}, and is dead"
-    return f"{word} {task} {end}; to send it back: interlock task retry {quote(task)}"
+    return f"{word} {task} {end}; to send it back: interlock task retry {quote(task)}{then}"
 
 
 def _released(outcome: task_types.TaskReleased, paint: Paint) -> str:

@@ -1,0 +1,352 @@
+"""One commit ends a task and claims the next: in loops, with handlers, and by a call of its own.
+
+That it claims what ``next`` would claim right after is for ``test_task_machine.py``, and what a
+crash leaves for ``test_crashes.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.processes import checks
+
+import interlock
+from interlock import aio
+from interlock.aio_tasks import Claim as AsyncClaim
+from interlock.client_tasks import Claim
+from interlock.errors import BadInput
+from interlock.nouns.tasks.task import (
+    Claimed,
+    NoTask,
+    TaskBlocked,
+    TaskCompleted,
+    TaskFailed,
+    TaskFenced,
+)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
+def ada(url: str) -> Iterator[interlock.Fleet]:
+    with interlock.connect(url, agent="ada") as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with much to do, a loop may not seem to go on at once."""
+    monkeypatch.setattr("interlock.client_tasks.AT_ONCE", 60.0)
+
+
+def publish(fleet: interlock.Fleet, *names: str) -> None:
+    for name in names:
+        fleet.tasks.publish(name, {"name": name}, backoff=60)
+
+
+def commits(fleet: interlock.Fleet) -> list[str]:
+    """What each commit did to tasks since they were published, oldest first."""
+    lines = [line for line in fleet.record.log(limit=1000) if line.verb != "task.publish"]
+    found = []
+    for line in sorted(lines, key=lambda line: line.revision):
+        events = [(each.name, each.thing or line.thing) for each in line.events]
+        said = [f"{name[5:]} {thing[5:]}" for name, thing in events if name.startswith("task:")]
+        found += [", ".join(said)] if said else []
+    return found
+
+
+def states(fleet: interlock.Fleet) -> dict[str, str]:
+    return {each.task: each.state for each in fleet.tasks.list(all=True).tasks}
+
+
+# The call.
+
+
+def test_the_next_task_comes_with_the_end_of_the_last_one(ada: interlock.Fleet) -> None:
+    publish(ada, "a", "b", "c")
+    got = ada.tasks.next()
+    assert isinstance(got, Claimed)
+    done = ada.tasks.complete("a", token=got.token, result=1, then_next=True)
+    assert isinstance(done, TaskCompleted)
+    assert isinstance(done.next, Claimed)
+    assert (done.next.task, done.next.data) == ("b", {"name": "b"})
+    failed = ada.tasks.fail("b", "broken", token=done.next.token, then_next=True, ttl="5m")
+    assert isinstance(failed, TaskFailed)
+    assert isinstance(failed.next, Claimed)
+    assert (failed.next.task, failed.next.expires_in) == ("c", 300.0)
+    last = ada.tasks.complete("c", token=failed.next.token, then_next=True)
+    assert isinstance(last, TaskCompleted)
+    assert isinstance(last.next, NoTask)
+    assert commits(ada) == [
+        *("claimed a", "completed a, claimed b", "failed b, claimed c", "completed c")
+    ]
+    assert ada.record.verify().exit_status == 0
+
+
+def test_a_task_that_waited_for_this_one_can_be_the_next(ada: interlock.Fleet) -> None:
+    publish(ada, "a")
+    ada.tasks.publish("urgent", needs=["a"], priority=1, requires=["rust"])
+    publish(ada, "b")
+    got = ada.tasks.claim("a")
+    assert isinstance(got, Claimed)
+    done = ada.tasks.complete("a", token=got.token, then_next=True, can=["rust"])
+    assert isinstance(done, TaskCompleted)
+    assert isinstance(done.next, Claimed)
+    assert done.next.task == "urgent"
+    assert commits(ada)[-1] == "completed a, ready urgent, claimed urgent"
+    assert ada.tasks.complete("urgent", token=done.next.token)
+    assert ada.record.verify().exit_status == 0
+
+
+def test_who_lost_its_claim_claims_nothing_else(ada: interlock.Fleet) -> None:
+    publish(ada, "a", "b")
+    got = ada.tasks.next()
+    assert isinstance(got, Claimed)
+    ada.tasks.requeue("a", "it hangs")
+    assert isinstance(ada.tasks.complete("a", token=got.token, then_next=True), TaskFenced)
+    assert states(ada) == {"a": "pending", "b": "pending"}
+
+
+def test_repeated_it_claims_once_more(ada: interlock.Fleet) -> None:
+    """The first answer may have been lost with its process: the task is complete, so go on."""
+    publish(ada, "a", "b", "c")
+    got = ada.tasks.next()
+    assert isinstance(got, Claimed)
+    for task in ("b", "c"):
+        done = ada.tasks.complete("a", token=got.token, then_next=True)
+        assert isinstance(done, TaskCompleted)
+        assert isinstance(done.next, Claimed)
+        assert (done.next.task, done.already) == (task, task == "c")
+
+
+def test_the_terms_of_a_next_task_need_one(ada: interlock.Fleet) -> None:
+    publish(ada, "a")
+    ada.tasks.claim("a")
+    with pytest.raises(BadInput, match="then_next"):
+        ada.tasks.complete("a", can=["rust"])
+
+
+def test_a_task_with_guards_is_claimed_by_a_commit_of_its_own(ada: interlock.Fleet) -> None:
+    ada.guards.define(interlock.guard.named("calm", interlock.guard.lock_free("deploy")))
+    publish(ada, "a")
+    ada.tasks.publish("guarded", guard="calm")
+    ada.tasks.claim("a")
+    done = ada.tasks.complete("a", then_next=True)
+    assert isinstance(done, TaskCompleted)
+    assert isinstance(done.next, Claimed)
+    assert done.next.task == "guarded"
+    assert [line for line in commits(ada) if "claimed" in line] == ["claimed a", "claimed guarded"]
+    ada.tasks.publish("kept", guard="calm")
+    ada.locks.acquire("deploy")
+    assert isinstance(ada.tasks.claim("kept"), TaskBlocked)
+    done = ada.tasks.complete("guarded", then_next=True)
+    assert isinstance(done, TaskCompleted)
+    assert isinstance(done.next, NoTask)
+
+
+# Loops of the blocking client.
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_loop_that_goes_on_at_once_pays_one_commit_for_each_task(ada: interlock.Fleet) -> None:
+    seen: list[str] = []
+    worker = ada.tasks.work(stop_on_signals=False)
+    publish(ada, "a", "b", "c", "d")
+    for claim in worker:
+        with claim:
+            seen.append(claim.task)
+            if claim.task == "c":
+                raise ValueError("broken")
+            if claim.task == "d":
+                worker.stop()
+    assert seen == ["a", "b", "c", "d"]
+    assert states(ada) == {"a": "complete", "b": "complete", "c": "pending", "d": "complete"}
+    assert commits(ada) == [
+        *("claimed a", "completed a", "claimed b"),  # it is not known yet how the loop goes on
+        *("completed b, claimed c", "failed c, claimed d", "completed d"),
+    ]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_loop_that_is_left_completes_its_task_and_has_claimed_no_other(
+    ada: interlock.Fleet,
+) -> None:
+    publish(ada, "a", "b", "c", "d")
+    for claim in ada.tasks.work(stop_on_signals=False):
+        with claim:
+            pass
+        if claim.data == {"name": "c"}:
+            break
+    assert states(ada) == dict.fromkeys("abc", "complete") | {"d": "pending"}
+    assert not [line for line in commits(ada) if "claimed d" in line or "released" in line]
+    for claim in ada.tasks.work(stop_on_signals=False):
+        with claim:
+            break
+    assert states(ada)["d"] == "complete"
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_follows_the_block_finds_the_task_complete(ada: interlock.Fleet) -> None:
+    publish(ada, "a", "b", "c", "d", "e")
+    worker = ada.tasks.work(stop_on_signals=False)
+    for claim in worker:
+        with claim:
+            pass
+        match claim.data["name"]:
+            case "b":
+                assert claim.ended == "completed"
+            case "c":
+                assert states(ada)["c"] == "complete"
+            case "d":
+                with ada.lock("merge", wait=0):
+                    assert states(ada)["d"] == "complete"
+            case "e":
+                worker.stop()
+            case _:
+                pass
+    assert commits(ada).count("completed e") == 1
+
+
+def test_a_loop_with_more_in_its_body_ends_each_task_with_its_block(
+    ada: interlock.Fleet, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlock.client_tasks.AT_ONCE", 0.0)
+    publish(ada, "a", "b", "c")
+    worker = ada.tasks.work(stop_on_signals=False)
+    with interlock.connect(url, agent="bob") as bob:
+        for claim in worker:
+            with claim:
+                pass
+            assert states(bob)[claim.task] == "complete"
+            if claim.task == "c":
+                worker.stop()
+
+
+def test_handlers_pay_one_commit_for_each_task(ada: interlock.Fleet) -> None:
+    publish(ada, "a", "b", "c")
+    worker = ada.tasks.work(stop_on_signals=False)
+
+    def handle(claim: Claim) -> object:
+        if claim.task == "b":
+            raise ValueError("broken")
+        if claim.task == "c":
+            worker.stop()
+        return {"of": claim.task}
+
+    worker.serve(handle)
+    assert commits(ada) == [
+        *("claimed a", "completed a, claimed b", "failed b, claimed c", "completed c")
+    ]
+    shown = ada.tasks.show("a")
+    assert not isinstance(shown, NoTask)
+    assert shown.result == {"of": "a"}
+
+
+def test_a_result_that_is_none_fails_the_attempt(ada: interlock.Fleet) -> None:
+    publish(ada, "a")
+    worker = ada.tasks.work(stop_on_signals=False)
+
+    def handle(_: Claim) -> object:
+        worker.stop()
+        return object()
+
+    worker.serve(handle)
+    shown = ada.tasks.show("a")
+    assert not isinstance(shown, NoTask)
+    assert "result" in shown.reason
+
+
+# The asyncio client.
+
+
+def test_an_event_loop_pays_one_commit_for_each_task_too(url: str) -> None:
+    async def main() -> None:
+        async with await aio.connect(url, agent="ada") as ada:
+            for name in ("a", "b", "c"):
+                await ada.tasks.publish(name)
+            worker = ada.tasks.work(stop_on_signals=False)
+
+            async def handle(claim: AsyncClaim) -> None:
+                if claim.task == "c":
+                    worker.stop()
+
+            await worker.serve(handle)
+
+    asyncio.run(main())
+    with interlock.connect(url, agent="bob") as bob:
+        assert commits(bob) == [
+            *("claimed a", "completed a, claimed b", "completed b, claimed c", "completed c")
+        ]
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_never_more_are_open_than_asked_for(url: str, concurrency: int) -> None:
+    most = now = done = 0
+
+    async def main() -> None:
+        async with await aio.connect(url, agent="ada") as ada:
+            for number in range(20):
+                await ada.tasks.publish(f"t{number}")
+            worker = ada.tasks.work(concurrency=concurrency, stop_on_signals=False)
+
+            async def handle(claim: AsyncClaim) -> None:
+                nonlocal most, now, done
+                now += 1
+                running = len((await ada.tasks.list(state=["running"])).tasks)
+                most = max(most, running, now)
+                await asyncio.sleep(0)
+                now -= 1
+                done += 1
+                if done == 20:
+                    worker.stop()
+
+            await worker.serve(handle)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert (done, most) == (20, concurrency)
+
+
+# Kills.
+
+WORKER = """
+import sys, interlock
+with interlock.connect(sys.argv[1], agent="struck", ttl=2) as fleet:
+    for claim in fleet.tasks.work(stop_on_signals=False):
+        with claim:
+            print(claim.task, flush=True)
+"""
+
+
+def test_a_worker_that_is_killed_between_any_two_tasks_leaves_at_most_one(url: str) -> None:
+    names = [f"t{number:02}" for number in range(30)]
+    with interlock.connect(url, agent="bob") as bob:
+        for name in names:
+            bob.tasks.publish(name, retries=5, backoff=0)
+        for after in (1, 2, 5, 8):
+            worker = subprocess.Popen([sys.executable, "-c", WORKER, url], stdout=subprocess.PIPE)
+            assert worker.stdout is not None
+            for _ in range(after):
+                worker.stdout.readline()
+            os.kill(worker.pid, signal.SIGKILL)
+            worker.wait()
+            worker.stdout.close()
+            struck = bob.tasks.list(state=["running"]).tasks
+            assert len(struck) <= 1
+            for each in struck:
+                bob.tasks.requeue(each.task, "its worker was killed")
+        while got := bob.tasks.next():
+            bob.tasks.complete(got.task, token=got.token)
+        assert set(states(bob).values()) == {"complete"}
+        ends = [line.thing for line in bob.record.log(limit=1000) if line.verb == "task.complete"]
+        assert sorted(ends) == [f"task/{name}" for name in names], "each once"
+    checks.sound(url)
