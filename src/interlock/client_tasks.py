@@ -320,7 +320,7 @@ class Worker:
         if self._worker_loop.reason:
             return None
         fleet = self._fleet
-        fleet.keep()
+        fleet.keep(nudge=False)  # waking the keeper for each task costs as much as the task
         try:
             working = drive(self._worker_loop.wait_next(), fleet.store)
         except (Lapsed, StoreClosed):
@@ -339,6 +339,8 @@ class Worker:
             claim.let_go()
             return None
         self._worker_loop.report((claim.task,))
+        if self._worker_loop.leased:
+            self._fleet.nudge()  # the keeper has another lease
         claim.take_up()
         return claim
 

@@ -306,10 +306,13 @@ class TaskService:
     ) -> ReadOp[tuple[TaskReader, task_types.TaskStatus | None]]:
         """Read the status, the owner and the liveness of a claimed task."""
         reader = TaskReader(self._runner, base)
-        wanted = (keys.status(claimant.task), keys.owner(claimant.task))
+        wanted: tuple[str, ...] = (keys.status(claimant.task), keys.owner(claimant.task))
+        if self._runner.capabilities.transacts:  # most claims live by their session: one question
+            wanted = (*wanted, keys.live(claimant.session))
         reader.learn((yield wanted).items)
         held, token = reader.facts.claims[claimant.task], reader.facts.tokens[claimant.task]
-        if held is not None and claimant.speaks_for(held, token):
+        ours = held is not None and claimant.speaks_for(held, token)
+        if held is not None and ours and not all(key in wanted for key in held.live):
             reader.learn((yield held.live).items)
         if (spec := self.claims.specs.get(claimant.task)) is not None:
             reader.facts.specs[claimant.task] = spec

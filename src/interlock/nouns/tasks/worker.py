@@ -233,6 +233,11 @@ class WorkerLoop:
         return reserved_slot(worker, self._context, self._ttl, wakes=wakes)
 
     @property
+    def leased(self) -> bool:
+        """Whether each claim has a lease of its own."""
+        return self._ttl is not None
+
+    @property
     def lease(self) -> Lease | None:
         """The lease of our session."""
         return self._context.session_lease

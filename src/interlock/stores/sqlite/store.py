@@ -99,7 +99,10 @@ class SQLiteStore(BlockingStore):
         self.path = os.path.realpath(path)  # once: SQLite names its other files by the real path
         guard.check(self.path)
         kind = files.prepare(self.path, create=create)
-        self._files = files.OpenFiles(os.path.abspath(path), self.path)
+        given = os.path.abspath(path)
+        if given.startswith("//"):  # as in sqlite:////var/store.db: one name, not a link
+            given = given[1:]
+        self._files = files.OpenFiles(given, self.path)
         self.capabilities = self._declare(kind)
         self._pid = os.getpid()
         self._forked = False
