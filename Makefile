@@ -22,7 +22,7 @@ COMPARE := $(VENV)-compare
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench load compare swarms proof servers reference messages lock clean
+.PHONY: help demo test check bench load compare grow swarms proof servers reference messages lock clean
 
 help: ## Show this text
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -46,13 +46,16 @@ load: $(RUN) ## Let 50 agents in 8 processes send 1,000 messages a second for a 
 	@$(BIN)/python tools/load.py $(LOAD_ARGS)
 
 # ONLY=claims/huey measures a row, TURNS=9 takes more turns, WRITE=1 writes docs/explanation/speed.md, CHECK=1 fails
-# where a goal is missed.
-COMPARE_ARGS = --peers $(abspath $(COMPARE))/bin/python --command 'make compare' \
-	$(if $(ONLY),--only $(ONLY)) $(if $(TURNS),--turns $(TURNS)) $(if $(WRITE),--write) $(if $(CHECK),--check)
+# where a goal is missed; MOST=10000 ends the growth there.
+COMPARE_ARGS = --peers $(abspath $(COMPARE))/bin/python $(if $(ONLY),--only $(ONLY)) $(if $(TURNS),--turns $(TURNS)) \
+	$(if $(MOST),--most $(MOST)) $(if $(WRITE),--write) $(if $(CHECK),--check)
 
 compare: $(TEST) $(COMPARE)/.compare servers ## Measure Interlock beside other tools, in turns
 	@tools/servers --compare
-	@$(BIN)/python -m tools.compare $(COMPARE_ARGS)
+	@$(BIN)/python -m tools.compare compare $(COMPARE_ARGS)
+
+grow: $(TEST) $(COMPARE)/.compare servers ## Measure how the cost grows with agents, tasks and subscribers
+	@$(BIN)/python -m tools.compare grow $(COMPARE_ARGS)
 
 swarms: $(RUN) servers ## Let ten swarms ask each other for a minute, killed and cut off from their bus
 	@$(BIN)/python -m tools.swarms_load $(SWARMS_ARGS)

@@ -11,10 +11,10 @@ from xml.etree.ElementTree import fromstring
 import pytest
 from tests.docs.pages import ROOT
 from tools.compare import __main__ as command
-from tools.compare import claims, goals, locks, messages, sections
+from tools.compare import claims, goals, grow, locks, messages, sections
 from tools.compare.goals import Found
 from tools.compare.processes import CompareTrouble, Ran, Runner
-from tools.compare.report import PAGE, Report, between_marks
+from tools.compare.report import PAGE, Report, between_marks, plot_sections, section_table
 from tools.compare.sections import Bench, Compared, Section
 from tools.compare.servers import Servers
 
@@ -31,7 +31,7 @@ def compared(section: Section, folder: Path, turns: int = 1) -> Compared:
     # Neither needs the environment of the contenders.
     with Servers(str(folder), sys.executable) as servers:
         bench = Bench(runner=Runner(str(folder), sys.executable), servers=servers)
-        return sections.take_turns(bench, section, turns, lambda _: None)
+        return sections.take_turns(bench, section, turns)
 
 
 def report(*values: float) -> Report:
@@ -39,13 +39,16 @@ def report(*values: float) -> Report:
     turns = {peer.name: [{"rate": 100.0, "least": 1.0}] * len(values) for peer in PEERS}
     turns["interlock"] = [{"rate": value, "least": 0.9} for value in values]
     found = goals.judge({"claims/interlock": values, "claims/huey": [100.0] * len(values)})
+    compared = Compared(section=SMALL, turns=turns)
     return Report(
-        command="make compare",
+        name="compare",
+        title="Interlock beside other tools",
         day="2026-01-31",
         turns=len(values),
-        compared=[Compared(section=SMALL, turns=turns)],
-        found=list(found),
+        tables=[section_table(compared)],
+        plot=plot_sections("Interlock beside other tools", [compared]),
         versions={"huey": "3"},
+        found=list(found),
     )
 
 
@@ -107,7 +110,7 @@ def test_only_names_sections_and_rows_with_what_they_are_compared_with() -> None
 def test_every_goal_has_a_figure_that_the_run_measures() -> None:
     for goal in goals.GOALS:
         for figure in filter(None, (goal.figure, goal.beside)):
-            assert figure in command.names(), goal.title
+            assert figure in command.compare_names(), goal.title
 
 
 @pytest.mark.parametrize(("value", "status"), [(119.0, 1), (120.0, 0), (200.0, 0)])
@@ -117,12 +120,12 @@ def test_check_fails_where_a_row_is_below_its_goal(
     value: float,
     status: int,
 ) -> None:
-    monkeypatch.setattr(command, "run", lambda *_: report(value, value, 1.0))
-    assert command.main(["--check"]) == status
+    monkeypatch.setattr(command, "compare", lambda *_: report(value, value, 1.0))
+    assert command.main(["compare", "--check"]) == status
     shown = capsys.readouterr()
     assert "beside huey" in shown.out
     assert ("beside huey" in shown.err) == bool(status)
-    assert command.main([]) == 0
+    assert command.main(["compare"]) == 0
 
 
 def test_a_goal_may_be_a_most() -> None:
@@ -133,9 +136,9 @@ def test_a_goal_may_be_a_most() -> None:
 
 def test_the_page_is_written_by_whole_runs_alone(capsys: pytest.CaptureFixture[str]) -> None:
     before = PAGE.read_text()
-    assert command.main(["--write", "--only", "claims"]) == 2
-    assert command.main(["--write", "--turns", "4"]) == 2
-    assert command.main(["--only", "clams"]) == 2
+    assert command.main(["compare", "--write", "--only", "claims"]) == 2
+    assert command.main(["compare", "--write", "--turns", "4"]) == 2
+    assert command.main(["compare", "--only", "clams"]) == 2
     assert "claims/huey" in capsys.readouterr().err
     assert PAGE.read_text() == before
 
@@ -160,15 +163,32 @@ def test_tables_and_plot_are_written_between_the_marks(tmp_path: Path) -> None:
 
 
 def test_a_plot_is_an_image_without_scripts_for_light_and_dark_pages() -> None:
-    plot = report(50.0).plot()
+    plot = report(50.0).plot
     drawn = fromstring(plot)  # noqa: S314 - our own
     assert len(drawn.findall(f"{SVG}rect")) == len(PEERS)
     assert "script" not in plot
     assert "prefers-color-scheme: dark" in plot
 
 
+def test_the_cost_is_measured_over_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grow, "DRAINED", 4)
+    monkeypatch.setattr(grow, "TASKS", (10,))
+    monkeypatch.setattr(grow, "SUBSCRIBERS", (2, 3))
+    monkeypatch.setattr(grow, "ALERTS", 3)
+    with Servers(str(tmp_path), sys.executable) as servers:
+        bench = Bench(runner=Runner(str(tmp_path), sys.executable), servers=servers)
+        monkeypatch.setattr(messages.InterlockAlertRedis, "server", "")
+        grown = [grow.tasks(bench, 1, 10), grow.subscribers(bench, 1, 2)]
+    sizes = [[size for size, _ in each.points[each.peers[0].title]] for each in grown]
+    assert sizes == [[10], [2]]
+    drawn = fromstring(grow.plot("How it grows", grown))  # noqa: S314 - our own
+    assert len(drawn.findall(f"{SVG}polyline")) == 4
+    assert len(grown[0].table().splitlines()) == 5
+
+
 def test_the_page_has_one_place_for_the_tables() -> None:
-    assert between_marks(PAGE.read_text(), "compare", "here").count("\nhere\n") == 1
+    for mark in ("compare", "grow"):
+        assert between_marks(PAGE.read_text(), mark, "here").count("\nhere\n") == 1
     with pytest.raises(CompareTrouble, match="put them back"):
         between_marks("# A page without marks", "compare", "here")
 

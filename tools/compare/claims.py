@@ -57,7 +57,6 @@ class Interlock(Claims):
                 )
 
     def drain(self, work: Work) -> None:
-        """As the documentation writes a worker."""
         import interlock
 
         with interlock.connect(self.place, agent=f"worker.{work.worker}") as fleet:
@@ -86,7 +85,6 @@ class InterlockInFlight(Interlock):
     title = "Interlock, SQLite, 64 in flight"
 
     def drain(self, work: Work) -> None:
-        """The loop of an asyncio worker."""
         asyncio.run(self._drain(work))
 
     async def _drain(self, work: Work) -> None:
@@ -123,7 +121,6 @@ class BareSql(Claims):
     lacks = "lease, fairness, fencing, record; no wake-up of waiting workers"
 
     def publish(self, work: Work) -> None:
-        """One transaction."""
         connection = self._connect()
         connection.execute("PRAGMA journal_mode = wal")
         connection.execute("CREATE TABLE task (id INTEGER PRIMARY KEY, text, state, worker)")
@@ -135,10 +132,11 @@ class BareSql(Claims):
         connection.close()
 
     def drain(self, work: Work) -> None:
-        """Two commits for each task."""
         connection = self._connect()
         work.begin()
-        while (number := self._claim(connection, work.worker)) is not None:
+        while not work.stopped.is_set():
+            if (number := self._claim(connection, work.worker)) is None:
+                break
             work.note(number)
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("UPDATE task SET state = 'done' WHERE id = ?", (number,))
@@ -172,7 +170,6 @@ class Huey(Claims):
     """What its tasks return: it is stored, so that a task is known to be complete."""
 
     def publish(self, work: Work) -> None:
-        """One by one, as it offers."""
         huey, task = self._open(work)
         for number in range(work.count):
             huey.enqueue(task.s(number, TEXT))
@@ -220,12 +217,10 @@ class Rq(Claims):
     beside = "interlock-redis"
 
     def publish(self, work: Work) -> None:
-        """All with one call."""
         queue = self._queue()
         queue.enqueue_many([queue.prepare_data(noted, (n, TEXT)) for n in range(work.count)])
 
     def drain(self, work: Work) -> None:
-        """A worker that ends when the queue is empty."""
         from rq import SimpleWorker
 
         global _current  # noqa: PLW0603 - see there
@@ -260,7 +255,6 @@ class Procrastinate(Claims):
     packages = ("procrastinate", "psycopg")
 
     def publish(self, work: Work) -> None:
-        """The schema, and all tasks with one call."""
         asyncio.run(self._publish(work))
 
     async def _publish(self, work: Work) -> None:
@@ -271,7 +265,6 @@ class Procrastinate(Claims):
             await task.batch_defer_async(*many)
 
     def drain(self, work: Work) -> None:
-        """A worker that ends when the queue is empty."""
         asyncio.run(self._drain(work))
 
     async def _drain(self, work: Work) -> None:

@@ -10,11 +10,11 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tools import load
-from tools.compare.processes import CompareTrouble
+from tools.compare.processes import CompareTrouble, say
 from tools.compare.servers import Servers
 
 Figures = Mapping[str, Sequence[float]]
@@ -60,9 +60,12 @@ class Found:
         return self.goal.reached(self.median)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class BenchRow:
-    """A row of ``interlock bench --only``, and the field of it that is a figure."""
+    """A row of ``interlock bench --only``, and the field of it that is a figure.
+
+    Without an engine it is SQLite.
+    """
 
     figure: str
     engine: str
@@ -71,155 +74,92 @@ class BenchRow:
     field: str = "ratio"
 
 
-BESIDE_FLOOR = "beside its floor, SQLite"
+def _least(
+    title: str,
+    figure: str,
+    reach: float,
+    aim: float | None = None,
+    *,
+    beside: str = "",
+    unit: str = "",
+) -> Goal:
+    return Goal(title=title, figure=figure, beside=beside, reach=reach, aim=aim, unit=unit)
+
+
+def _most(
+    title: str,
+    figure: str,
+    reach: float,
+    aim: float | None = None,
+    *,
+    beside: str = "",
+    unit: str = "",
+) -> Goal:
+    return replace(_least(title, figure, reach, aim, beside=beside, unit=unit), at_most=True)
+
+
+_DRAIN = "8 processes empty a queue, tasks/s beside"
+_FLOOR = "beside its floor, SQLite"
 GOALS = (
-    Goal(
-        title="8 processes empty a queue, tasks/s beside huey",
-        figure="claims/interlock",
-        beside="claims/huey",
-        reach=1.2,
-        aim=1.5,
-    ),
-    Goal(
-        title="8 processes empty a queue, tasks/s beside SQL by hand",
-        figure="claims/interlock",
-        beside="claims/sql",
-        reach=0.75,
-        aim=1.0,
-    ),
-    Goal(
-        title="one process, 64 in flight, tasks/s beside one at a time",
-        figure="alone/in-flight",
+    _least(f"{_DRAIN} huey", "claims/interlock", 1.2, 1.5, beside="claims/huey"),
+    _least(f"{_DRAIN} SQL by hand", "claims/interlock", 0.75, 1.0, beside="claims/sql"),
+    _least(
+        "one process, 64 in flight, tasks/s beside one at a time",
+        "alone/in-flight",
+        5,
+        8,
         beside="alone/interlock",
-        reach=5,
-        aim=8,
     ),
-    *(
-        Goal(
-            title=f"{row} {BESIDE_FLOOR}",
-            figure=f"floors/{row}",
-            reach=1.5,
-            aim=1.35,
-            at_most=True,
-        )
-        for row in ("acquire", "slot", "claim", "alert")
-    ),
-    Goal(
-        title="handoffs/s, 8 processes, fair and durable",
-        figure="locks/interlock",
-        reach=1200,
-        aim=2000,
-        unit="/s",
-    ),
-    Goal(
-        title="claim on Redis beside the raw client",
-        figure="floors/claim-redis",
-        reach=1.5,
-        aim=1.3,
-        at_most=True,
-    ),
-    Goal(
-        title="claim on etcd beside the raw client",
-        figure="floors/claim-etcd",
-        reach=1.4,
-        aim=1.3,
-        at_most=True,
-    ),
-    Goal(
-        title="query round trip, p50, etcd beside Redis",
-        figure="queries/etcd",
+    _most(f"acquire {_FLOOR}", "floors/acquire", 1.5, 1.35),
+    _most(f"slot {_FLOOR}", "floors/slot", 1.5, 1.35),
+    _most(f"claim {_FLOOR}", "floors/claim", 1.5, 1.35),
+    _most(f"alert {_FLOOR}", "floors/alert", 1.5, 1.35),
+    _least("handoffs/s, 8 processes, fair and durable", "locks/interlock", 1200, 2000, unit="/s"),
+    _most("claim on Redis beside the raw client", "floors/claim-redis", 1.5, 1.3),
+    _most("claim on etcd beside the raw client", "floors/claim-etcd", 1.4, 1.3),
+    _most(
+        "query round trip, p50, etcd beside Redis",
+        "queries/etcd",
+        2.5,
+        1.5,
         beside="queries/redis",
-        reach=2.5,
-        aim=1.5,
-        at_most=True,
     ),
-    Goal(
-        title="64 in flight on Redis beside a pipeline by hand",
-        figure="pipeline/redis",
-        reach=0.6,
-        aim=0.8,
-    ),
-    Goal(
-        title="cold lock acquire beside a bare Python start",
-        figure="cold/acquire",
-        reach=4.2,
-        aim=2,
-        at_most=True,
-    ),
-    Goal(
-        title="50 agents, 1,000 messages/s: p99",
-        figure="fifty/p99",
-        reach=25,
-        aim=10,
-        at_most=True,
-        unit=" ms",
-    ),
-    *(
-        Goal(
-            title=f"{kind} to its receiver, p50, {engine}",
-            figure=f"latency/interlock{suffix}",
-            reach=1,
-            at_most=True,
-            unit=" ms",
-        )
-        for engine, suffixes in (("SQLite", ("-alert", "")), ("Redis", ("-alert-redis", "-redis")))
-        for kind, suffix in zip(("alert", "share"), suffixes, strict=True)
-    ),
-    *(
-        Goal(
-            title=f"query round trip, p50, {engine}",
-            figure=f"queries/{engine.lower()}",
-            reach=10,
-            at_most=True,
-            unit=" ms",
-        )
-        for engine in ("SQLite", "Redis")
-    ),
-    *(
-        Goal(
-            title=f"messages sent/s, 64 in flight, {engine}",
-            figure=f"sending/{engine.lower()}",
-            reach=10_000,
-            unit="/s",
-        )
-        for engine in ("SQLite", "Redis")
-    ),
+    _least("64 in flight on Redis beside a pipeline by hand", "pipeline/redis", 0.6, 0.8),
+    _most("cold lock acquire beside a bare Python start", "cold/acquire", 4.2, 2),
+    _most("50 agents, 1,000 messages/s: p99", "fifty/p99", 25, 10, unit=" ms"),
+    _most("alert to its receiver, p50, SQLite", "latency/interlock-alert", 1, unit=" ms"),
+    _most("alert to its receiver, p50, Redis", "latency/interlock-alert-redis", 1, unit=" ms"),
+    _most("share to its receiver, p50, SQLite", "latency/interlock", 1, unit=" ms"),
+    _most("share to its receiver, p50, Redis", "latency/interlock-redis", 1, unit=" ms"),
+    _most("query round trip, p50, SQLite", "queries/sqlite", 10, unit=" ms"),
+    _most("query round trip, p50, Redis", "queries/redis", 10, unit=" ms"),
+    _least("messages sent/s, 64 in flight, SQLite", "sending/sqlite", 10_000, unit="/s"),
+    _least("messages sent/s, 64 in flight, Redis", "sending/redis", 10_000, unit="/s"),
 )
 
 _CLAIM = "claim by name, blocking"
 _QUERY = "query and its answer, 2 processes"
+_SHARE = "share, 64 in flight"
 BENCH_ROWS = (
-    BenchRow(figure="floors/acquire", engine="", only="acquire", row="acquire, blocking"),
-    BenchRow(figure="floors/slot", engine="", only="slots", row="acquire a slot, blocking"),
-    BenchRow(figure="floors/claim", engine="", only="claim", row=_CLAIM),
-    BenchRow(figure="floors/alert", engine="", only="alert", row="alert, blocking"),
-    BenchRow(figure="floors/claim-redis", engine="redis", only="claim", row=_CLAIM),
-    BenchRow(figure="floors/claim-etcd", engine="etcd", only="claim", row=_CLAIM),
-    BenchRow(figure="queries/sqlite", engine="", only="query", row=_QUERY, field="p50"),
-    BenchRow(figure="queries/redis", engine="redis", only="query", row=_QUERY, field="p50"),
-    BenchRow(figure="queries/etcd", engine="etcd", only="query", row=_QUERY, field="p50"),
-    BenchRow(
-        figure="pipeline/redis", engine="redis", only="in-flight", row="acquire, 64 in flight"
-    ),
-    *(
-        BenchRow(
-            figure=f"sending/{engine or 'sqlite'}",
-            engine=engine,
-            only="messages-in-flight",
-            row="share, 64 in flight",
-            field="rate",
-        )
-        for engine in ("", "redis")
-    ),
-    BenchRow(figure="cold/acquire", engine="", only="cold", row="cold lock acquire"),
+    BenchRow("floors/acquire", "", "acquire", "acquire, blocking"),
+    BenchRow("floors/slot", "", "slots", "acquire a slot, blocking"),
+    BenchRow("floors/claim", "", "claim", _CLAIM),
+    BenchRow("floors/alert", "", "alert", "alert, blocking"),
+    BenchRow("floors/claim-redis", "redis", "claim", _CLAIM),
+    BenchRow("floors/claim-etcd", "etcd", "claim", _CLAIM),
+    BenchRow("queries/sqlite", "", "query", _QUERY, "p50"),
+    BenchRow("queries/redis", "redis", "query", _QUERY, "p50"),
+    BenchRow("queries/etcd", "etcd", "query", _QUERY, "p50"),
+    BenchRow("pipeline/redis", "redis", "in-flight", "acquire, 64 in flight"),
+    BenchRow("sending/sqlite", "", "messages-in-flight", _SHARE, "rate"),
+    BenchRow("sending/redis", "redis", "messages-in-flight", _SHARE, "rate"),
+    BenchRow("cold/acquire", "", "cold", "cold lock acquire"),
 )
 LOAD_FIGURE = "fifty/p99"
 NAMES = tuple(dict.fromkeys([*(row.figure for row in BENCH_ROWS), LOAD_FIGURE]))
 
 
-def measure(
-    servers: Servers, only: Sequence[str], turns: int, say: Callable[[str], object]
-) -> dict[str, list[float]]:
+def measure(servers: Servers, only: Sequence[str], turns: int) -> dict[str, list[float]]:
     """The figures that ``interlock bench`` and the load of 50 agents bring, in turns."""
     rows = [row for row in BENCH_ROWS if _wanted(row.figure, only)]
     figures: dict[str, list[float]] = {row.figure: [] for row in rows}

@@ -31,7 +31,6 @@ class Interlock(Locks):
     ours = True
 
     def hold(self, work: Work) -> None:
-        """A block for each time."""
         import interlock
 
         with interlock.connect(self.place, agent=f"holder.{work.worker}") as fleet:
@@ -71,7 +70,6 @@ class FileLock(Locks):
     packages = ("filelock",)
 
     def hold(self, work: Work) -> None:
-        """A block for each time."""
         from filelock import FileLock as Lock
 
         lock = Lock(self.place)
@@ -92,7 +90,6 @@ class AdvisoryLock(Locks):
     packages = ("psycopg",)
 
     def hold(self, work: Work) -> None:
-        """Two statements for each time."""
         import psycopg
 
         with psycopg.connect(self.place, autocommit=True) as connection:
@@ -114,7 +111,6 @@ class RedisPyLock(Locks):
     beside = "interlock-redis"
 
     def hold(self, work: Work) -> None:
-        """A block for each time."""
         from redis import Redis
 
         client = Redis.from_url(self.place.partition("?")[0])
@@ -135,7 +131,6 @@ class ToozLock(Locks):
     beside = "interlock-etcd"
 
     def hold(self, work: Work) -> None:
-        """A block for each time."""
         from tooz import coordination
 
         url = urlsplit(self.place)

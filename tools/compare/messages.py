@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from tools.compare.peer import TEXT, Peer, Work
@@ -17,8 +17,6 @@ from tools.compare.peer import TEXT, Peer, Work
 if TYPE_CHECKING:
     from interlock import Fleet, aio
 
-PACE = 1 / 80
-"""Seconds between messages that are sent one at a time; an agent may send 100 a second."""
 _BATCH = 64
 _STREAM = "compare"
 
@@ -42,16 +40,7 @@ def paced(work: Work) -> Iterator[int]:
     """The numbers to send one at a time, each noted at its moment."""
     begin = time.monotonic()
     for number in range(work.count):
-        time.sleep(max(0.0, begin + number * PACE - time.monotonic()))
-        work.note(number)
-        yield number
-
-
-async def paced_async(work: Work) -> AsyncIterator[int]:
-    """The numbers to send one at a time in an event loop."""
-    begin = time.monotonic()
-    for number in range(work.count):
-        await asyncio.sleep(max(0.0, begin + number * PACE - time.monotonic()))
+        time.sleep(max(0.0, begin + number * work.pace - time.monotonic()))
         work.note(number)
         yield number
 
@@ -132,6 +121,34 @@ class Interlock(Messages):
                     work.note(message.data["number"])
                 await receiver.ack(*came)
 
+    def subscribe(self, work: Work) -> None:
+        """Several subscribers in one process: each receives all alerts."""
+        asyncio.run(self._subscribe(work))
+
+    async def _subscribe(self, work: Work) -> None:
+        from interlock import aio
+
+        async def receive(fleet: aio.Fleet) -> None:
+            receiver = fleet.messages.recv(ack=False)
+            left = work.count
+            while left:
+                came = await receiver.take()
+                for message in came:
+                    work.note(message.data["number"])
+                left -= len(came)
+                await receiver.ack(*came)
+
+        async with AsyncExitStack() as stack:
+            fleets: list[aio.Fleet] = []
+            for number in range(work.at_once):
+                name = f"subscriber.{work.worker}.{number}"
+                store = fleets[0].store if fleets else None
+                fleet = await aio.connect(self.place, agent=name, store=store)
+                fleets.append(await stack.enter_async_context(fleet))
+                await fleet.messages.subscribe("compare")
+            work.begin()
+            await asyncio.gather(*map(receive, fleets))
+
 
 class InterlockRedis(Interlock):
     """Interlock on Redis: data that is shared with one agent."""
@@ -199,7 +216,6 @@ class JetStream(Messages):
             await stream.add_stream(name=_STREAM, subjects=[_STREAM])
 
     def send(self, work: Work) -> None:
-        """Each publication is awaited."""
         asyncio.run(self._send(work))
 
     async def _send(self, work: Work) -> None:
@@ -215,11 +231,10 @@ class JetStream(Messages):
             if work.at_once > 1:
                 await in_flight(work, send)
                 return
-            async for number in paced_async(work):
+            for number in paced(work):
                 await send(number)
 
     def receive(self, work: Work) -> None:
-        """Each message is acknowledged."""
         asyncio.run(self._receive(work))
 
     async def _receive(self, work: Work) -> None:
@@ -246,7 +261,6 @@ class RedisStream(Messages):
     beside = "interlock-redis"
 
     def prepare(self, work: Work) -> None:  # noqa: ARG002 - of the interface
-        """The stream and the group."""
         self._client().xgroup_create(_STREAM, "receivers", mkstream=True)
 
     def send(self, work: Work) -> None:
@@ -265,7 +279,6 @@ class RedisStream(Messages):
             pipeline.execute()
 
     def receive(self, work: Work) -> None:
-        """All that came is acknowledged together."""
         client = self._client()
         work.begin()
         while len(work.notes) < work.count:

@@ -61,6 +61,8 @@ class Job:
     count: int = 0
     """How many tasks or messages there are."""
     at_once: int = 1
+    pace: float = 1 / 80
+    """Seconds between messages that are sent one at a time; an agent may send 100 a second."""
 
 
 class Work:
@@ -74,6 +76,7 @@ class Work:
         self.worker = job.worker
         self.count = job.count
         self.at_once = job.at_once
+        self.pace = job.pace
         self.stopped = threading.Event()
         self.notes: list[tuple[int, float]] = []
         self._shared = os.open(job.shared, os.O_RDWR)

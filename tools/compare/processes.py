@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Self
@@ -20,11 +20,18 @@ ROOT = Path(__file__).parent.parent.parent
 _POLL = 0.002
 _PATIENCE = 60.0
 """Seconds without any progress after which a run has failed."""
+_EACH = 0.01
+"""Seconds more for each task that is published before a run."""
 _TAIL = 3000
 
 
 class CompareTrouble(Exception):
     """A contender did not do its work, or did it twice."""
+
+
+def say(line: str) -> None:
+    """Print progress or an error: stdout has the report alone."""
+    print(line, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +56,7 @@ class Runner:
 
     def prepare(self, kind: type[Peer], place: str, method: str, count: int = 0) -> None:
         """Let one process of the contender do what comes before the run."""
-        self._alone(kind, self.job(kind, place, method, count))
+        self._alone(kind, self.job(kind, place, method, count), _PATIENCE + count * _EACH)
 
     def job(self, kind: type[Peer], place: str, method: str, count: int = 0) -> Job:
         """The job of one process."""
@@ -80,7 +87,8 @@ class Runner:
                 worker.write(str(begin))
             self._watch(kind, workers, shared, lambda noted: over(noted, time.monotonic() - begin))
             for worker in workers:
-                worker.write("stop")
+                with suppress(BrokenPipeError):  # it has ended already
+                    worker.write("stop")
             return Ran(begin=begin, notes=[worker.result() for worker in workers])
 
     def _watch(
@@ -100,11 +108,11 @@ class Runner:
                 worker.check()
             time.sleep(_POLL)
 
-    def _alone(self, kind: type[Peer], job: Job) -> Any:  # noqa: ANN401 - what its method returns
+    def _alone(self, kind: type[Peer], job: Job, patience: float = _PATIENCE) -> Any:  # noqa: ANN401 - what its method returns
         with ExitStack() as stack:
             stack.callback(os.close, _shared_file(job.shared, 1))
             log = stack.enter_context(tempfile.TemporaryFile())
-            return stack.enter_context(_Worker(self._python(kind), job, log)).result()
+            return stack.enter_context(_Worker(self._python(kind), job, log)).result(patience)
 
     def _python(self, kind: type[Peer]) -> str:
         return sys.executable if kind.ours else self.peers
@@ -138,11 +146,8 @@ class _Worker:
     def write(self, line: str) -> None:
         """Write a line to its stdin."""
         assert self._process.stdin is not None  # noqa: S101 - it is a pipe
-        try:
-            self._process.stdin.write(f"{line}\n".encode())
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            self._failed()
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
 
     def wait_until_ready(self) -> None:
         """Wait until it says so."""
@@ -155,10 +160,10 @@ class _Worker:
         if self._process.poll():
             self._failed()
 
-    def result(self) -> Any:  # noqa: ANN401 - what its method returns
+    def result(self, patience: float = _PATIENCE) -> Any:  # noqa: ANN401 - what its method returns
         """What it wrote, when it has ended."""
         try:
-            output, _ = self._process.communicate(timeout=_PATIENCE)
+            output, _ = self._process.communicate(timeout=patience)
         except subprocess.TimeoutExpired:
             raise CompareTrouble(f"{self._job.peer} does not end: {self._tail()}") from None
         if self._process.returncode:

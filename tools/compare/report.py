@@ -15,50 +15,43 @@ from tools.compare.processes import ROOT, CompareTrouble
 from tools.compare.sections import Compared
 
 PAGE = ROOT / "docs" / "explanation" / "speed.md"
-PLOT = "compare.svg"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """One run."""
+    """One run: its tables and its plot, and the versions of everything."""
 
-    command: str
+    name: str
+    """``compare`` or ``grow``: the marks in the page, and the name of the plot."""
+    title: str
     day: str
     turns: int
-    compared: Sequence[Compared]
-    found: Sequence[Found]
+    tables: Sequence[str]
+    plot: str
     versions: Mapping[str, str]
+    found: Sequence[Found] = ()
 
-    def machine(self) -> str:
-        """When and where it was printed, with the versions of everything."""
-        cores = os.cpu_count()
+    def text(self, image: str = "") -> str:
+        """All of it in Markdown."""
+        goals = f"### What is to be reached\n\n{goals_table(self.found)}" if self.found else ""
+        return "\n\n".join(filter(None, [self._origin(), image, *self.tables, goals]))
+
+    def write(self, page: Path = PAGE) -> None:
+        """Put it between the marks of the page, and the plot beside the page."""
+        plot = f"{self.name}.svg"
+        body = self.text(f"![{self.title}]({plot})")
+        text = between_marks(page.read_text(encoding="utf-8"), self.name, body)
+        page.with_name(plot).write_text(self.plot, encoding="utf-8")
+        page.write_text(text, encoding="utf-8")
+
+    def _origin(self) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in sorted(self.versions.items()))
         return (
-            f"Printed by `{self.command}` on {self.day}: medians of {self.turns} turns, on {cores}"
-            f" cores with {platform.system()} {platform.release()} and Python"
+            f"Printed by `make {self.name}` on {self.day}: medians of {self.turns} turns, on"
+            f" {os.cpu_count()} cores with {platform.system()} {platform.release()} and Python"
             f" {platform.python_version()}.\n"
             f"Versions: {versions}."
         )
-
-    def text(self) -> str:
-        """All tables."""
-        parts = [self.machine(), *(_section(each) for each in self.compared)]
-        if self.found:
-            parts.append(f"### What is to be reached\n\n{goals_table(self.found)}")
-        return "\n\n".join(parts)
-
-    def plot(self) -> str:
-        """The compared figures of all sections as bars."""
-        return bar_chart("Interlock beside other tools", [_bars(each) for each in self.compared])
-
-    def write(self, page: Path = PAGE) -> None:
-        """Put the tables between the marks of the page, and the plot beside it."""
-        machine, *rest = self.text().split("\n\n### ")
-        image = f"![Interlock beside other tools]({PLOT})"
-        body = "\n\n### ".join([f"{machine}\n\n{image}", *rest])
-        text = between_marks(page.read_text(encoding="utf-8"), "compare", body)
-        page.with_name(PLOT).write_text(self.plot(), encoding="utf-8")
-        page.write_text(text, encoding="utf-8")
 
 
 def between_marks(text: str, mark: str, body: str) -> str:
@@ -71,23 +64,23 @@ def between_marks(text: str, mark: str, body: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown, with columns that a terminal aligns; numbers stand to the right."""
+    """A table in Markdown, aligned for a terminal, too; numbers stand to the right."""
     rows = list(rows)
     widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
     right = [at > 0 and all(_is_number(row[at]) for row in rows) for at in range(len(head))]
 
-    def line(cells: Sequence[str]) -> str:
+    def line(cells: Iterable[str]) -> str:
         filled = (
             cell.rjust(width) if to_right else cell.ljust(width)
             for cell, width, to_right in zip(cells, widths, right, strict=True)
         )
         return f"| {' | '.join(filled)} |"
 
-    rule = (
+    rule = line(
         "-" * (width - 1) + (":" if to_right else "-")
         for width, to_right in zip(widths, right, strict=True)
     )
-    return "\n".join([line(head), f"| {' | '.join(rule)} |", *map(line, rows)])
+    return "\n".join([line(head), rule, *map(line, rows)])
 
 
 def goals_table(found: Sequence[Found]) -> str:
@@ -107,7 +100,8 @@ def goals_table(found: Sequence[Found]) -> str:
     )
 
 
-def _section(compared: Compared) -> str:
+def section_table(compared: Compared) -> str:
+    """The medians of a section; a contender that is ahead keeps its line, too."""
     section = compared.section
     head = ["contender", *(column.title for column in section.columns)]
     head += ["lowest to highest", "Interlock beside it", "durability", "does not do"]
@@ -128,14 +122,20 @@ def _section(compared: Compared) -> str:
     return f"### {section.title}\n\n{table(head, rows)}"
 
 
-def _bars(compared: Compared) -> Bars:
-    section = compared.section
-    less = " (less is better)" if section.compared.less_is_better else ""
-    return Bars(
-        title=f"{section.title}: {section.compared.title}{less}",
-        values=[(peer.title, compared.median(peer.name), peer.ours) for peer in section.peers],
-        digits=section.compared.digits,
-    )
+def plot_sections(title: str, all_compared: Sequence[Compared]) -> str:
+    """The compared figures of all sections as bars."""
+    groups = []
+    for compared in all_compared:
+        section, column = compared.section, compared.section.compared
+        less = " (less is better)" if column.less_is_better else ""
+        groups.append(
+            Bars(
+                title=f"{section.title}: {column.title}{less}",
+                values=[(p.title, compared.median(p.name), p.ours) for p in section.peers],
+                digits=column.digits,
+            )
+        )
+    return bar_chart(title, groups)
 
 
 def _is_number(cell: str) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Self
 
 from tools.compare import claims, locks, messages
 from tools.compare.peer import Peer
-from tools.compare.processes import CompareTrouble, Ran, Runner
+from tools.compare.processes import CompareTrouble, Ran, Runner, say
 from tools.compare.servers import Servers
 
 Turn = Mapping[str, float]
@@ -20,10 +23,27 @@ Notes = Sequence[Sequence[tuple[int, float]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What the contenders run on."""
+    """What the contenders run on; nothing of it is left behind."""
 
     runner: Runner
     servers: Servers
+
+    @classmethod
+    @contextmanager
+    def open(cls, peers: str) -> Iterator[Self]:
+        """With the Python of the contenders."""
+        with (
+            tempfile.TemporaryDirectory(prefix="interlock-compare-") as folder,
+            Servers(folder, peers) as servers,
+        ):
+            yield cls(runner=Runner(folder, peers), servers=servers)
+
+    def versions(self, peers: Iterable[type[Peer]]) -> dict[str, str]:
+        """The versions of contenders and of all servers that were started."""
+        versions = self.servers.versions()
+        for peer in peers:
+            versions |= self.runner.versions(peer)
+        return versions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +106,7 @@ class Compared:
         return 1 / ratio if self.section.compared.less_is_better else ratio
 
 
-def take_turns(
-    bench: Bench, section: Section, turns: int, say: Callable[[str], object]
-) -> Compared:
+def take_turns(bench: Bench, section: Section, turns: int) -> Compared:
     """Let all contenders of a section run in turns; each turn begins with another one."""
     found: dict[str, list[Turn]] = {peer.name: [] for peer in section.peers}
     for number in range(turns):
