@@ -21,7 +21,7 @@ from interlock.errors import (
     StoreUnsuitable,
 )
 from interlock.store import Put, Range, Store
-from interlock.stores.git import batch, writer
+from interlock.stores.git import batch, follower
 from interlock.stores.git.batch import BatchHead
 from interlock.testing.conformance.place import there, txn, write
 
@@ -221,7 +221,7 @@ def test_a_user_who_prefers_another_object_format_has_a_copy_all_the_same(
 def test_a_host_that_only_reads_packs_its_copy(
     host: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "_PACKED", 4)
+    monkeypatch.setattr(follower, "_PACKED", 4)
     one, two = host("a"), host("b")
     packs = Path(two.repository.path, "objects", "pack")
     for number in range(9):

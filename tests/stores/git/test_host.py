@@ -113,6 +113,24 @@ def test_a_pace_spaces_pushes(remote: Remote, host: Opens) -> None:
     assert time.monotonic() - began >= 0.8
 
 
+def test_a_process_that_waits_for_its_turn_keeps_no_other_from_reading_and_renewing(
+    remote: Remote, host: Opens
+) -> None:
+    url, session = f"{remote.url}?pace=2", Put("live/s", b"", ttl=60.0)
+    one, same, other = host("a", url=url), host("a", url=url), host("b")
+    write(same, session)
+    same.renew((session,))
+    waiting = threading.Thread(target=write, args=(one, Put("late", b"")))
+    waiting.start()
+    for number, store in enumerate((same, one, same, one)):
+        write(other, Put("a", b"%d" % number))
+        assert there(store, "a").value == b"%d" % number
+        assert store.renew((session,)) == {"live/s"}
+    assert waiting.is_alive()
+    waiting.join()
+    assert there(other, "late").value == b""
+
+
 def test_a_process_connects_and_reads_while_another_one_pushes(host: Opens) -> None:
     store = host()
     write(store, Put("a", b"1"))
@@ -226,7 +244,7 @@ def test_swarms_exchange_over_a_bus_on_git(host: Opens) -> None:
         ("git+file:///srv/a%20b.git", "/srv/a b.git", "interlock", "git+file:///srv/a%20b.git"),
         ("git+ssh://me@h:22/r.git?branch=x/y", "ssh://me@h:22/r.git", "x/y",
          "git+ssh://me@h:22/r.git?branch=x/y"),
-        ("git+https://me:pw@h/r.git", "https://me:pw@h/r.git", "interlock", "git+https://me@h/r.git"),
+        ("git+https://me:p%40w@h/r.git", "https://me@h/r.git", "interlock", "git+https://me@h/r.git"),
     ],
 )  # fmt: skip
 def test_a_url_is_taken_apart(url: str, remote: str, branch: str, said: str) -> None:
@@ -240,7 +258,8 @@ def test_a_url_is_taken_apart(url: str, remote: str, branch: str, said: str) -> 
     [
         "git+file://host/x", "git+ssh://host", "git+file:///x?branch=a..b", "git+file:///x?pace=no",
         "git+file:///x?who=me",
-        "git+ssh://me:secret@host/x", "git+file:///x?sign=maybe", "git:///x", "git+file:/x",
+        "git+ssh://me:secret@host/x", "git+https://me:a%0ab@host/x",
+        "git+file:///x?sign=maybe", "git:///x", "git+file:/x",
     ],
 )  # fmt: skip
 def test_a_url_with_a_mistake_is_bad_input(url: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from tests.stores.git.conftest import Opens
@@ -59,10 +61,30 @@ def test_two_hosts_share_a_store_over_http(http: GitHttpServer, host: Opens) -> 
     use(host("a", url=http.url()), host("b", url=http.url()))
 
 
-def test_a_password_is_never_shown(http: GitHttpServer, host: Opens) -> None:
-    store = host("a", url=http.url())
-    assert http.password not in str(store.info())
-    assert http.password not in store.address.shown
+def with_password(http: GitHttpServer, password: str) -> str:
+    """The URL with another password, which the server takes, too."""
+    http.let_in(password)
+    return http.url().replace(f":{http.password}@", f":{quote(password, safe='')}@")
+
+
+def test_a_password_is_never_shown(http: GitHttpServer, host: Opens, tmp_path: Path) -> None:
+    password, processes = f"pw{os.urandom(4).hex()}", tmp_path / "processes"
+    store = host("a", url=with_password(http, password))
+    hook = Path(http.repository("fleet.git"), "hooks/pre-receive")
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\nps -ww -eo args > {processes}\n")
+    hook.chmod(0o755)
+    write(store, Put("a", b"1"))
+    assert "git-remote-http" in processes.read_text()
+    for text in (processes.read_text(), str(store.info()), store.address.shown):
+        assert password not in text
+
+
+@pytest.mark.parametrize("password", ["a b'c\"d\\n$(e)`f`%", "@:/?#", "\u00fc"])
+def test_a_password_reaches_the_server_as_it_is(
+    http: GitHttpServer, host: Opens, password: str
+) -> None:
+    write(host("a", url=with_password(http, password)), Put("a", b"1"))
 
 
 def test_credentials_that_expire_are_refused_and_renewed_ones_work(

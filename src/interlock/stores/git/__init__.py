@@ -2,6 +2,7 @@
 
 store.py       opening, the waist's methods
 writer.py      groups of jobs that a push confirms; turns among hosts
+follower.py    what needs no turn: readers that follow the branch, and beats
 publisher.py   pushes until the outcome is known
 replica.py     the SQLite file of a host: works become batches, batches are replayed
 batch.py       the file of a batch (pure)

@@ -7,7 +7,7 @@ branch=NAME    the branch that is the store; ``interlock`` unless given
 pace=SECONDS   the least time between two pushes to the remote, for hosts that limit them
 sign=yes       sign each commit as the user's git does it
 
-``shown`` is what messages say: it never holds a password.
+``shown`` is what messages say, and ``remote`` is what git is run with: neither holds a password.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class GitAddress(Struct, frozen=True, kw_only=True):
     """Where a remote is, which of its branches is the store, and how to treat it."""
 
     remote: str
+    user: str = ""
+    password: str = ""
     branch: str = BRANCH
     pace: float = 0.0
     sign: bool = False
@@ -79,9 +81,14 @@ def parse(url: str) -> GitAddress:
     elif scheme == "git+ssh" and ":" in login:
         raise BadInput(f"{shown} is with a password, which ssh does not take; use a key")
     else:
-        remote = f"{scheme.removeprefix('git+')}://{rest}"
+        remote = f"{scheme.removeprefix('git+')}://{login.partition(':')[0]}{at}{host}/{path}"
+    user, _, password = map(unquote, login.partition(":"))
+    if not f"{user}{password}".isprintable():
+        raise BadInput(f"{shown} is with a name or a password that is no line of text")
     return GitAddress(
         remote=remote,
+        user=user,
+        password=password,
         branch=branch,
         pace=_pace(options.get("pace", "0"), shown),
         sign=options.get("sign", "no") == "yes",

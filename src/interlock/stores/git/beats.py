@@ -67,7 +67,9 @@ _GONE = """SELECT host FROM beat WHERE host != ?
 
 
 class BeatWork(RenewalWork):
-    """A renewal: a beat of the host if it can be, else the work of a transaction."""
+    """A renewal: a beat of the host if it can be (``beaten``), else the work of a transaction."""
+
+    beaten = False
 
 
 def a_beat(repository: Repository, number: int) -> str:

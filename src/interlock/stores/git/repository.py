@@ -58,6 +58,9 @@ _PLAIN = (
     "-c", "push.followTags=false", "-c", "push.recurseSubmodules=no", "-c", "fetch.prune=false",
     "-c", "core.quotePath=false", "-c", "protocol.version=2",
 )  # fmt: skip
+_HELPER = """!f() { test "$1" != get ||\
+ printf 'username=%s\\npassword=%s\\n' "$INTERLOCK_GIT_USER" "$INTERLOCK_GIT_PASSWORD"; }; f"""
+"""Gives git the password of the URL: the arguments of a process are visible to all users."""
 _FORMATS = {"GIT_DEFAULT_HASH": "sha1", "GIT_DEFAULT_REF_FORMAT": "files"}
 """Of the cache, also if the user prefers others: this process writes objects and a ref itself."""
 _RACED = ("failed to update ref", "cannot lock ref", "incorrect old value", "already exists",
@@ -185,7 +188,7 @@ class Repository:
         """Run git; a command that takes longer is ended, and its code is that of the signal."""
         try:
             process = subprocess.Popen(  # noqa: S603 - the user's own git
-                ["git", *_PLAIN, *args],  # noqa: S607 - as the user's PATH says
+                ["git", *_PLAIN, *self._login(), *args],  # noqa: S607 - as the user's PATH says
                 stdin=subprocess.PIPE if given is not None else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -210,6 +213,9 @@ class Repository:
         if self._environment is None:
             found = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
             found |= {"GIT_DIR": self.path, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+            if self.address.password:
+                found["INTERLOCK_GIT_USER"] = self.address.user
+                found["INTERLOCK_GIT_PASSWORD"] = self.address.password
             if self.address.remote.startswith("ssh:"):
                 from interlock.stores.git.ssh import command
 
@@ -217,6 +223,15 @@ class Repository:
                 found["GIT_SSH_COMMAND"] = command(self.address.remote, folder, found)
             self._environment = found
         return self._environment
+
+    def _login(self) -> tuple[str, ...]:
+        """Options that let git ask for the password of the URL, and for no other one."""
+        if not self.address.password:
+            return ()
+        scheme, _, rest = self.address.remote.partition("://")
+        host = rest.partition("/")[0].rpartition("@")[2]
+        name = f"credential.{scheme}://{host}.helper"
+        return ("-c", f"{name}=", "-c", f"{name}={_HELPER}")
 
     # ---- the remote
 

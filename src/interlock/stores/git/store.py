@@ -29,14 +29,16 @@ from interlock.store import Capabilities, Finding, Put, Ref, Snapshot, StoreMark
 from interlock.stores.git import checkpoint, replica
 from interlock.stores.git.address import GitAddress, parse
 from interlock.stores.git.beats import BeatWork, news
+from interlock.stores.git.follower import Follower, FollowWork
 from interlock.stores.git.looks import GitFeed, LookAhead, SharedLook
 from interlock.stores.git.objects import FILE, TreeEntry
+from interlock.stores.git.publisher import Publisher
 from interlock.stores.git.repository import NONE, RefMove, Repository
-from interlock.stores.git.writer import FollowWork, GitWriter
+from interlock.stores.git.writer import GitWriter
 from interlock.stores.sqlite import schema
 from interlock.stores.sqlite.connection import ReadConnection, WriteConnection
 from interlock.stores.sqlite.store import SQLiteStore
-from interlock.stores.sqlite.writer import Writer
+from interlock.stores.sqlite.writer import WriteQueue, Writer
 
 if TYPE_CHECKING:
     pass
@@ -135,7 +137,7 @@ class GitStore(SQLiteStore):
             if not create:
                 raise StoreMissing(f"{self.address.shown} has no branch {self.address.branch}")
             self._create_branch()
-        self._writer.run(FollowWork())
+        self._follower.run(FollowWork())
         self.repository.known = True
 
     def _create_branch(self) -> None:
@@ -208,7 +210,11 @@ class GitStore(SQLiteStore):
         engine = replica.ReplicaConnection(
             db, self.path, self._notifier.notify, self._files, self.repository
         )
-        self._git = GitWriter(engine, self._write_queue, patience, self.repository, self._reply)
+        folder, publisher = self._notifier.folder, Publisher(self.repository, self._reply)
+        follower = Follower(engine, self._write_queue, patience, self.repository, publisher)
+        line, queue = WriteQueue(folder, "push-"), WriteQueue(folder)
+        self._git = GitWriter(engine, line, queue, patience, follower)
+        self._follower = follower
         return engine, self._git
 
     def _read_connection(self) -> ReadConnection:
@@ -246,8 +252,11 @@ class GitStore(SQLiteStore):
     def renew(self, puts: tuple[Put, ...]) -> frozenset[str]:
         """Put liveness keys again that are alive."""
         work = BeatWork(puts)
+        self._check()
         try:
-            self.transact(work)
+            self._follower.run(work)
+            if not work.beaten:
+                self._git.run(work)
         except OutcomeUnknown as error:
             raise StoreAway(str(error)) from error
         return work.alive
@@ -255,8 +264,11 @@ class GitStore(SQLiteStore):
     async def renew_async(self, puts: tuple[Put, ...]) -> frozenset[str]:
         """Renew in an event loop."""
         work = BeatWork(puts)
+        self._check()
         try:
-            await self.transact_async(work)
+            await self._follower.run_async(work)
+            if not work.beaten:
+                await self._git.run_async(work)
         except OutcomeUnknown as error:
             raise StoreAway(str(error)) from error
         return work.alive
@@ -309,6 +321,11 @@ class GitStore(SQLiteStore):
         if self._pid == os.getpid():
             self.repository.close()
 
+    def abandon(self) -> None:
+        """After a fork, in the child: drop the resources of the parent."""
+        super().abandon()
+        self._git.abandon()
+
     # ---- looks
 
     def _look(self) -> dict[str, str]:
@@ -322,7 +339,7 @@ class GitStore(SQLiteStore):
         if refs.get(self.address.ref) != self._ask_head() or self._ask(
             lambda reader: news(reader, refs, began)
         ):
-            self._writer.run(FollowWork(refs, began))
+            self._follower.run(FollowWork(refs, began))
 
     def _ask_head(self) -> str:
         def head(reader: ReadConnection) -> str:

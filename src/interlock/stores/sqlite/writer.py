@@ -262,20 +262,24 @@ class Writer:
             if (delay := self.delay(tuple(self._queue))) > 0:
                 time.sleep(delay)
             jobs.extend(self._next_batch())
-            started = time.monotonic()
-            try:
-                with self.using:
-                    ran = self._group(jobs, _time_left(jobs))
-                    self._write_queue.leave()
-                    if ran:
-                        self._sync(jobs)
-                    else:
-                        jobs[:] = self._put_back(jobs)
-            except Exception as error:  # noqa: BLE001 - the callers wait for an answer
-                fail_jobs(jobs, error)
-            self._slow = _slow(started, jobs)
+            self._run_gathered(jobs)
         finally:
             self._write_queue.leave()
+
+    def _run_gathered(self, jobs: list[WriteJob]) -> None:
+        """Run these jobs; those that have to run again go back to the queue."""
+        started = time.monotonic()
+        try:
+            with self.using:
+                ran = self._group(jobs, _time_left(jobs))
+                self._write_queue.leave()
+                if ran:
+                    self._sync(jobs)
+                else:
+                    jobs[:] = self._put_back(jobs)
+        except Exception as error:  # noqa: BLE001 - the callers wait for an answer
+            fail_jobs(jobs, error)
+        self._slow = _slow(started, jobs)
 
     def _call(self) -> None:
         """Wake the thread, unless it is awake."""
@@ -457,9 +461,10 @@ class WriteQueue:
     and ``holder`` names the process.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, name: str = "") -> None:
         self._folder = folder
-        self._gate, self._turn = self._open("gate"), self._open("turn")
+        self._names = (f"{name}gate", f"{name}turn")
+        self._gate, self._turn = map(self._open, self._names)
         # No Python inside: an interrupt (Ctrl-C) in between would keep the lock from all others.
         self.leave = partial(fcntl.flock, self._turn, fcntl.LOCK_UN)
         """Pass the turn to the next process; harmless if this one does not have it."""
@@ -502,7 +507,7 @@ class WriteQueue:
         # In place: a thread that waits at the old files must not find another file there.
         with suppress(OSError, StoreUnsuitable):  # SQLite's own lock remains
             make_side_folder(self._folder)
-            for fd, name in ((self._gate, "gate"), (self._turn, "turn")):
+            for fd, name in zip((self._gate, self._turn), self._names, strict=True):
                 fresh = self._open(name)
                 os.dup2(fresh, fd, inheritable=False)
                 os.close(fresh)
