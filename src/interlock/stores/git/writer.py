@@ -15,7 +15,7 @@ Turns.  Compare-and-swap alone starves: the winner knows the head and wins again
 waits for 1.5 push times for each other host that committed lately, and a loser waits by its
 distance from the last committer in the ring of hosts.  Jobs gather while it waits, and share the
 next push.  This state is kept in the replica, since all processes of a host compete as one.  They
-stand in line for it: the first waits for the turn, and meanwhile the replica is free for readers
+stand in line for it.  While the first waits for the turn, the replica is free for readers
 and for beats, which need no turn (``follower.py``).
 
 A host that has not committed yet is unknown to the winner.  So after eight commits in a row a host
