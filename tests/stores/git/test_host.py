@@ -16,7 +16,14 @@ from tests.nouns.requests.pair import Pair
 from tests.stores.git.conftest import Opens, Remote
 
 import interlock
-from interlock.errors import BadInput, StoreFull, StoreMoved, StoreNewer, StoreUnsuitable
+from interlock.errors import (
+    BadInput,
+    StoreClosed,
+    StoreFull,
+    StoreMoved,
+    StoreNewer,
+    StoreUnsuitable,
+)
 from interlock.faces.cli.connect import url_of
 from interlock.nouns.fleet.moving import StoreCopy
 from interlock.nouns.requests import outcomes as out
@@ -116,19 +123,27 @@ def test_a_pace_spaces_pushes(remote: Remote, host: Opens) -> None:
 def test_a_process_that_waits_for_its_turn_keeps_no_other_from_reading_and_renewing(
     remote: Remote, host: Opens
 ) -> None:
-    url, session = f"{remote.url}?pace=2", Put("live/s", b"", ttl=60.0)
+    unpaced, session = host("a"), Put("live/s", b"", ttl=60.0)
+    write(unpaced, session)
+    for _ in range(2):
+        assert unpaced.renew((session,))
+    url = f"{remote.url}?pace=600"
     one, same, other = host("a", url=url), host("a", url=url), host("b")
-    write(same, session)
-    same.renew((session,))
-    waiting = threading.Thread(target=write, args=(one, Put("late", b"")))
+    write(one, Put("first", b""))
+
+    def write_late() -> None:
+        with pytest.raises(StoreClosed):
+            write(one, Put("late", b""))
+
+    waiting = threading.Thread(target=write_late)
     waiting.start()
     for number, store in enumerate((same, one, same, one)):
         write(other, Put("a", b"%d" % number))
         assert there(store, "a").value == b"%d" % number
         assert store.renew((session,)) == {"live/s"}
     assert waiting.is_alive()
+    one.close()
     waiting.join()
-    assert there(other, "late").value == b""
 
 
 def test_a_process_connects_and_reads_while_another_one_pushes(host: Opens) -> None:

@@ -102,7 +102,7 @@ class GitWriter(Follower):
         self._write_queue.enter()
         try:
             while not self._closed and (delay := self.delay(())) > 0:
-                time.sleep(delay)
+                self._arrived.acquire(timeout=delay)  # so that it notices a close
             self._replica_queue.enter()
             try:
                 if self._closed:
