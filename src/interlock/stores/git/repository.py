@@ -59,7 +59,7 @@ _PLAIN = (
     "-c", "core.quotePath=false", "-c", "protocol.version=2",
 )  # fmt: skip
 _HELPER = """!f() { test "$1" != get ||\
- printf 'username=%s\\npassword=%s\\n' "$INTERLOCK_GIT_USER" "$INTERLOCK_GIT_PASSWORD"; }; f"""
+ printf 'username=%s\\npassword=%s\\n' "$STORE_URL_USER" "$STORE_URL_PASSWORD"; }; f"""
 """Gives git the password of the URL: the arguments of a process are visible to all users."""
 _FORMATS = {"GIT_DEFAULT_HASH": "sha1", "GIT_DEFAULT_REF_FORMAT": "files"}
 """Of the cache, also if the user prefers others: this process writes objects and a ref itself."""
@@ -214,8 +214,8 @@ class Repository:
             found = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
             found |= {"GIT_DIR": self.path, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
             if self.address.password:
-                found["INTERLOCK_GIT_USER"] = self.address.user
-                found["INTERLOCK_GIT_PASSWORD"] = self.address.password
+                found["STORE_URL_USER"] = self.address.user
+                found["STORE_URL_PASSWORD"] = self.address.password
             if self.address.remote.startswith("ssh:"):
                 from interlock.stores.git.ssh import command
 
