@@ -92,7 +92,7 @@ def test_waiting_for_slots_costs_what_waiting_for_a_lock_does(stage: Testbed) ->
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.semaphores.acquire("x", capacity=1))
     waiting = bob.start(take(bob.context, SlotsTarget("x", capacity=1), None, TERMS))
-    assert kinds(waiting) == [Commit, Commit, OpenWatch, Read, Read]
+    assert kinds(waiting) == [Commit, Commit, OpenWatch, Read]
     slept = len(waiting.steps)
     giving = ada.start(ada.semaphores.release("x"))
     assert kinds(giving) == [Commit, Commit]
@@ -104,7 +104,7 @@ def test_waiting_for_several_things_costs_no_more(stage: Testbed) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("a"))
     waiting = bob.start(take(bob.context, target_of(("lock/a", "lock/b")), None, TERMS))
-    assert kinds(waiting) == [Commit, Commit, OpenWatch, Read, Read]
+    assert kinds(waiting) == [Commit, Commit, OpenWatch, Read]
     slept = len(waiting.steps)
     giving = ada.start(ada.locks.release("a"))
     assert kinds(giving)[-1] is Commit
@@ -206,7 +206,7 @@ def test_queueing_is_a_conflict_and_a_commit_and_a_handover_one_look(stage: Test
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("merge"))
     waiting = bob.start(take(bob.context, LockTarget("merge"), None, TERMS))
-    assert kinds(waiting) == [Commit, Commit, OpenWatch, Read, Read]
+    assert kinds(waiting) == [Commit, Commit, OpenWatch, Read]
     slept = len(waiting.steps)
     giving = ada.start(ada.locks.release("merge"))
     assert isinstance(giving.result(), LockReleased)

@@ -9,7 +9,9 @@ never go back, and when the network has calmed down everybody is served and the 
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_settings import budget
@@ -17,7 +19,12 @@ from tests.hypothesis_settings import budget
 from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreBusy, Unavailable
 from interlock.nouns.grants.held_grant import HeldPools, take
 from interlock.nouns.grants.lock import LockTarget, ReleaseOutcome
-from interlock.nouns.grants.request import GrantTerms
+from interlock.nouns.grants.pool import Pool
+from interlock.nouns.grants.pool_reader import decode_pool
+from interlock.nouns.grants.pool_wait import Asleep, PoolWait
+from interlock.nouns.grants.request import GrantTarget, GrantTerms
+from interlock.nouns.grants.semaphore import SlotsTarget
+from interlock.nouns.grants.several import target_of
 from interlock.runtime.attempt import Draft
 from interlock.steps import Op
 from interlock.store import Committed
@@ -190,3 +197,39 @@ def test_one_at_a_time_whatever_the_order_and_whatever_fails(
     assert all(w.finished > was + 1 for w, was in zip(workers, before, strict=True))
     # What a writer never heard of it cannot link.
     assert audit(stage.store, heads=1 + sum(worker.unheard for worker in workers)) == []
+
+
+TARGETS = (LockTarget("a"), SlotsTarget("s", capacity=2), target_of(("lock/a", "lock/b")))
+
+
+@settings(max_examples=budget(40))
+@given(
+    far=st.booleans(),
+    turns=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(TARGETS)), min_size=8, max_size=30),
+)
+def test_a_waiter_knows_from_its_commit_what_it_would_read(
+    far: bool, turns: list[tuple[int, GrantTarget]]
+) -> None:
+    """The first check of a wait reads no pool, and must see what a read would show."""
+    stage = Testbed()
+    clients = [(stage.remote if far else stage.client)(f"agent{each}") for each in range(4)]
+    work: dict[int, tuple[GrantTarget, Stepper[Any]]] = {}
+    place = PoolWait._place
+
+    def compare(self: PoolWait, pools: list[Pool]) -> Op[Asleep | None]:
+        found = stage.store.read(*self._request.keys)
+        assert pools == [decode_pool(found[key], self._base) for key in self._request.keys]
+        return place(self, pools)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PoolWait, "_place", compare)
+        for number, target in turns:
+            grants, who = clients[number].context.grants, clients[number].context.me()
+            if number not in work:
+                asking = grants.acquire(who, target, wait=60.0)
+                work[number] = target, clients[number].start(asking)
+            elif work[number][1].run().done:
+                held, running = work.pop(number)
+                token = running.result().token
+                clients[number].run(grants.release(who.actor, held, token=token))
+    assert audit(stage.store) == []

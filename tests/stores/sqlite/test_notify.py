@@ -12,17 +12,20 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.processes.helpers import Process, ProcessGroup, until
 from tests.stores.sqlite.store_programs import put
 
 from interlock.errors import StoreClosed, StoreTrouble
-from interlock.store import Change, Resync
+from interlock.store import Change, Committed, Put, Resync, Txn
 from interlock.stores import open_store
 from interlock.stores.sqlite import SQLiteStore, writer
 from interlock.stores.sqlite import watch as watch_module
 from interlock.stores.sqlite.notify import Notifier, NotifySocket
 from interlock.stores.sqlite.watch import ChangeFeed, Rows, SQLiteWatch
 
+PATIENCE = 30.0
 MANY = 600
 """More datagrams than the queue of a socket holds."""
 
@@ -34,6 +37,14 @@ def keys(changes: list[Change | Resync]) -> list[str]:
 def write(store: SQLiteStore, *names: str) -> None:
     for name in names:
         store.transact(lambda _, name=name: put(name))  # type: ignore[misc]
+
+
+def signal(store: SQLiteStore, *names: str, puts: tuple[str, ...] = ()) -> int:
+    id_ = f"txn_{os.urandom(8).hex()}"
+    items = tuple(Put(key, b"") for key in puts)
+    done = store.commit(Txn(id=id_, entry=b"{}", hash="0", puts=items, signals=names))
+    assert isinstance(done, Committed)
+    return done.revision
 
 
 def watcher(programs: ProcessGroup, path: str, sockets: str = "allowed") -> Process:
@@ -157,7 +168,7 @@ def sleeper(watch: SQLiteWatch) -> tuple[threading.Thread, list[str]]:
 def test_a_loop_is_woken_by_a_thread_that_finds_what_it_sleeps_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Notifier, "send", lambda _notifier, _name: True)  # the committer was killed
+    monkeypatch.setattr(Notifier, "send", lambda *_: True)  # the committer was killed
     with closing(SQLiteStore(str(tmp_path / "store.db"))) as store:
         ours, other = store.watch("k/", 0), store.watch("other/", 0)
         thread, found = sleeper(ours)
@@ -248,12 +259,86 @@ def test_when_the_thread_that_listens_is_interrupted_another_one_listens(
     assert found == ["k/a"]
 
 
+def test_a_waiter_for_a_signal_is_told_by_the_datagram_and_reads_no_log(
+    store: SQLiteStore, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = store.watch("wake/a", store.read().revision)
+    store.read()  # nothing came between the revision of the watch and its mark
+    with closing(SQLiteStore(path)) as other:
+        monkeypatch.setattr(store._feed, "_later", None)
+        revision = signal(other, "wake/a", "wake/b")
+        assert watch.take(PATIENCE) == [Change(revision, "wake/a")]
+        monkeypatch.undo()
+        write(other, "k/a")
+        store._feed._pump(notified=True)
+        assert watch.take(0.0) == [], "its log row brings it no second time"
+
+
+def test_a_signal_that_came_before_the_mark_of_its_watch_is_found_in_the_log(
+    store: SQLiteStore,
+) -> None:
+    before = store.read().revision
+    early = signal(store, "wake/a")
+    watch = store.watch("wake/a", before)
+    store.read()
+    assert watch.take(0.0) == [Change(early, "wake/a")]
+
+
+def test_a_read_that_began_before_a_watch_was_opened_does_not_speak_for_it(
+    store: SQLiteStore,
+) -> None:
+    feed, before = store._feed, store.read().revision
+    began = feed.behind
+    watch = store.watch("wake/a", before)
+    feed.saw(began, before)
+    assert feed.behind == (watch,)
+    feed.saw(feed.behind, before + 1)
+    assert feed.behind == (watch,), "something may have come"
+    feed.saw(feed.behind, before)
+    assert not feed.behind
+
+
+@settings(max_examples=40)
+@given(
+    commits=st.lists(
+        st.tuples(st.sets(st.sampled_from(["wake/a", "wake/b", "k/a"]), min_size=1), st.booleans()),
+        max_size=12,
+    )
+)
+def test_datagrams_and_log_rows_tell_the_same(
+    commits: list[tuple[set[str], bool]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Of a key alone the last signal may stand for those before it; several scopes get all."""
+    path = str(tmp_path_factory.mktemp("same") / "store.db")
+    sent: list[Change] = []
+    with closing(SQLiteStore(path)) as store, closing(SQLiteStore(path)) as other:
+        start = store.read().revision
+        one, both = store.watch("wake/a", start), store.watch(("wake/a", "k/"), start)
+        alone = other.watch("wake/a", start)
+        came: dict[SQLiteWatch, list[Change | Resync]] = {one: [], both: [], alone: []}
+        for touched, takes in commits:
+            signals = tuple(sorted(each for each in touched if each.startswith("wake/")))
+            puts = tuple(sorted(touched - {*signals}))
+            revision = signal(store if takes else other, *signals, puts=puts)
+            sent += [Change(revision, key) for key in (*puts, *signals)]
+            for watch in came if takes else ():
+                came[watch] += watch.take(0.0)
+        for watch in came:
+            came[watch] += watch.take(0.0)
+    wanted = [change for change in sent if change.key != "wake/b"]
+    assert came[both] == wanted
+    signalled = [change for change in wanted if change.key == "wake/a"]
+    for watch in (one, alone):
+        assert came[watch][-1:] == signalled[-1:]
+        assert came[watch] == [change for change in signalled if change in came[watch]]
+
+
 def test_only_those_are_rung_whose_prefix_matches(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rung: list[str] = []
 
-    def send(_notifier: Notifier, name: str) -> bool:
+    def send(_notifier: Notifier, name: str, _word: bytes) -> bool:
         rung.append(name)
         return True
 
@@ -538,7 +623,7 @@ def test_threads_that_ring_at_once_close_no_descriptor_twice(
 def test_a_ring_that_fails_in_any_way_of_the_system_is_noted_and_the_commit_stands(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: str) -> bool:
+    def fail(*_: object) -> bool:
         raise OSError(9, "Bad file descriptor")
 
     watch = store.watch("k/", 0)

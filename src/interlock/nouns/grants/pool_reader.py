@@ -10,7 +10,7 @@ liveness keys alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -95,6 +95,14 @@ class PoolReader(FactReader[PoolFacts]):
         limit = runner.capabilities.max_operations - OWN_OPERATIONS
         super().__init__(runner, base, PoolFacts({}, {}, {}, limit))
         self.live: dict[str, Item | None] = {}
+        self.written: dict[str, Pool] = {}
+        """The pools that the decision writes; their newest grants and waiters have no token yet."""
+
+    def note_written(self, decision: Decision[Any]) -> None:
+        """Keep the pools of a decision: after its commit the caller knows them without a read."""
+        self.written = {
+            each.key: each.value for each in decision.puts if isinstance(each.value, Pool)
+        }
 
     def learn(self, items: Mapping[str, Item | None], *, checked: bool = True) -> None:
         """Add pools and liveness keys to the facts."""

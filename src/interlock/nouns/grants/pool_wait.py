@@ -15,7 +15,7 @@ every sleep, and the youngest wait of a cycle withdraws (``core/deadlock.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Outcome, Proof
 from interlock.core.wait import caller_name_of
 from interlock.nouns.grants import rules
-from interlock.nouns.grants.pool import Pool
+from interlock.nouns.grants.pool import Pool, with_token
 from interlock.nouns.grants.pool_reader import PoolReader, decide_on, decode_pool, readable_pool
 from interlock.nouns.grants.request import GrantRequest, RequestStatus
 from interlock.nouns.grants.service import (
@@ -94,13 +94,22 @@ class PoolWait:
         self._given = given
         self._gate = gate
 
-    def run(self, deadline: float, revision: int) -> Op[Outcome]:
-        """Sleep until the grant comes, a holder before us may have expired, or the deadline."""
+    def run(self, deadline: float, revision: int, queued: Mapping[str, Pool]) -> Op[Outcome]:
+        """Sleep until the grant comes, a holder before us may have expired, or the deadline.
+
+        ``queued`` are the pools as the commit of this revision wrote them: the first check needs
+        no read of them, since the watch sees all that comes later.
+        """
         clock = self._runner.clock
         watch = yield OpenWatch(keys.wake(self._request.grant), revision)
         try:
+            first: list[Pool] = []
+            if queued.keys() >= {*self._request.keys}:
+                own = [queued[key] for key in self._request.keys]
+                first = [with_token(pool, self._base + revision) for pool in own]
             while True:
-                found = yield from self._check()
+                found = yield from (self._place(first) if first else self._check())
+                first = []
                 left = deadline - clock.monotonic()
                 if isinstance(found, Asleep) and left > 0:
                     refused = yield from self._refuse(found.around)
@@ -137,12 +146,18 @@ class PoolWait:
                 return None
             self._remember(snapshot)
             return request.target.outcome(RequestStatus("granted", tuple(found), held[0]))
-        places = [pool.position(request.grant) for pool in found]
-        if len(found) < len(pools) or None in places:
+        return None if len(found) < len(pools) else (yield from self._place(found))
+
+    def _place(self, pools: list[Pool]) -> Op[Asleep | None]:
+        """How to sleep, with all pools of the request; None if there is something to decide."""
+        request = self._request
+        places = [pool.position(request.grant) for pool in pools]
+        if None in places:
             return None
-        around = KnownTargets({key: wait_target(key, pool) for key, pool in pools.items()})
+        pairs = zip(request.keys, pools, strict=True)
+        around = KnownTargets({key: wait_target(key, pool) for key, pool in pairs})
         seconds = yield from self._sleep_time(
-            [(pool, place or 0) for pool, place in zip(found, places, strict=True)], around
+            [(pool, place or 0) for pool, place in zip(pools, places, strict=True)], around
         )
         return None if seconds is None else Asleep(seconds, around)
 

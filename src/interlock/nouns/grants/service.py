@@ -215,7 +215,8 @@ class GrantService(PendingReleases):
             from interlock.nouns.grants.pool_wait import PoolWait  # most calls do not wait
 
             wait = PoolWait(self, identity, request, base, given, gate=gate)
-            return (yield from wait.run(deadline or 0.0, done.revision or 0))
+            queued = known[-1].written if known and done.revision is not None else {}
+            return (yield from wait.run(deadline or 0.0, done.revision or 0, queued))
         if isinstance(outcome, outcomes.Busy):
             return (yield from timed(request, outcome, known[-1] if known else None))
         return outcome
@@ -251,7 +252,9 @@ class GrantService(PendingReleases):
         known.append(reader)
         if request.token is not None:
             request = yield from self._with_session_ttl(request, reader)
-        return (yield from reader.decide(lambda facts: rules.acquire(request, facts, now)))
+        decision = yield from reader.decide(lambda facts: rules.acquire(request, facts, now))
+        reader.note_written(decision)
+        return decision
 
     def _guess(self, request: GrantRequest) -> dict[str, Item | None]:
         """The guess that a lock is free, and a semaphore as this client left it."""

@@ -43,6 +43,7 @@ from interlock.store import (
 from interlock.stores.marks import decode_mark, encode_mark, refusal
 from interlock.stores.sqlite import schema
 from interlock.stores.sqlite.files import OpenFiles
+from interlock.stores.sqlite.notify import Signal
 
 if TYPE_CHECKING:
     import asyncio
@@ -480,7 +481,9 @@ class WriteConnection(ReadConnection):
         )
         self._cache.pop(LOG + txn.id, None)
         self._touched.append(LOG + txn.id)
-        self._touched.extend([line[1:] for line in lines])
+        self._touched.extend([line[1:] for line in lines if line[0] != "!"])
+        if txn.signals:
+            self._touched.extend([Signal.of(key, revision) for key in txn.signals])
 
     def _bound_wal(self) -> None:
         """SQLite checkpoints every 1,000 pages by itself; where that is not enough, insist."""

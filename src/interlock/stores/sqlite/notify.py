@@ -3,11 +3,14 @@
 Beside the file is a folder.  A process that watches binds one datagram socket in it, and for each
 watch it creates an empty file named ``{socket}={scope}={scope}...``, or a few of them if the scopes
 are too many for one name.  A process that committed lists the folder, looks up the keys that it
-changed, and sends one byte to each socket that is marked with one, without ever blocking.
+changed, and sends one datagram to each socket that is marked with one, without ever blocking.
+
+A datagram is one byte: its receiver reads the log.  If all that concerns the receiver are signals,
+it names them and their revision instead, and a waiter for such a signal needs no log.
 
 Why no wake-up is lost: the watcher creates its socket first and reads afterwards, the committer
-commits first and lists afterwards.  A full socket needs no further byte, since its reader has yet
-to wake and will read everything then.  For a committer that is killed between commit and
+commits first and lists afterwards.  A full socket needs no further datagram, since its reader has
+yet to wake, and reads the log if it finds many.  For a committer that is killed between commit and
 notification, and for a sandbox that forbids sockets, there is the slow backstop in watch.py.
 
 A socket whose process is dead refuses the byte; the sender deletes its files.
@@ -40,6 +43,26 @@ _UNSPELLED = re.compile(r"[\\=]")
 """What a name has a meaning for."""
 _TICK = 100_000_000
 _SECOND = 1_000_000_000
+_LONGEST_WORD = 400
+MANY = 4
+"""So many datagrams at once may be all that there was room for."""
+LOOK = b"!"
+"""The datagram whose receiver reads the log."""
+
+
+class Signal(str):
+    """The key of a signal, with the revision of the commit that sent it."""
+
+    __slots__ = ("revision",)
+
+    revision: int
+
+    @classmethod
+    def of(cls, key: str, revision: int) -> Signal:
+        """A signal of a commit."""
+        signal = cls(key)
+        signal.revision = revision
+        return signal
 
 
 class Notifier:
@@ -52,7 +75,7 @@ class Notifier:
         """Guards the attributes that follow: several threads may commit and notify at once."""
         self._handle = -1
         self._sender: socket.socket | None = None
-        self._names: list[str] = []
+        self._names: frozenset[str] = frozenset()
         self._watched: dict[str, set[str]] = {}
         self._changed = -1
         self.here: dict[str, NotifySocket] = {}
@@ -72,13 +95,18 @@ class Notifier:
         if not watched:
             return
         seen = {scope for key in touched for scope in _around(key)}
-        for name in {name for scope in seen & watched.keys() for name in watched[scope]}:
+        scopes: dict[str, list[str]] = {}
+        for scope in seen & watched.keys():
+            for name in watched[scope]:
+                scopes.setdefault(name, []).append(scope)
+        for name, some in scopes.items():
             ours = self.here.get(name)
             if ours is not None and ours.answer():
                 continue
-            if not self.send(name):
+            word = _word(some, touched)
+            if not self.send(name, word):
                 self._forget_folder()  # if it was created again, our handle leads nowhere
-                if not self.send(name):
+                if not self.send(name, word):
                     self._clear(name)
 
     def open_socket(self) -> NotifySocket | None:
@@ -128,23 +156,36 @@ class Notifier:
         changed = folder.st_mtime_ns
         if changed != self._changed:
             now = time.time_ns()
-            # Only names of our form: dead sockets are deleted.
-            self._names = [name for name in os.listdir(self.folder) if _OURS.fullmatch(name)]
-            self._watched = _watched(self._names)
+            self._note(frozenset(os.listdir(self.folder)))
             # Nothing below a second: a file system that may not know smaller parts of one.
             tick = _TICK if changed % _SECOND else 2 * _SECOND
             self._changed = changed if now - changed > tick else -1
         return self._watched
 
-    def send(self, name: str) -> bool:
-        """Send one byte to a socket; False if its process is gone.  Called under the lock."""
+    def _note(self, names: frozenset[str]) -> None:
+        """Note which files are new and which are gone: with every wait two of many change."""
+        for name in self._names - names:
+            socket, scopes = _parsed(name)
+            for scope in scopes:
+                if found := self._watched.get(scope):
+                    found.discard(socket)
+                    if not found:
+                        del self._watched[scope]
+        for name in names - self._names:
+            socket, scopes = _parsed(name)
+            for scope in scopes:
+                self._watched.setdefault(scope, set()).add(socket)
+        self._names = names
+
+    def send(self, name: str, word: bytes = LOOK) -> bool:
+        """Send a datagram to a socket; False if its process is gone.  Called under the lock."""
         try:
             if self._sender is None:
                 import socket
 
                 self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 self._sender.setblocking(False)
-            self._sender.sendto(b"!", self.address(name))
+            self._sender.sendto(word, self.address(name))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
         except BlockingIOError:
@@ -156,7 +197,7 @@ class Notifier:
     def _clear(self, name: str) -> None:
         """Take the files of a dead process away."""
         for mark in self._names:
-            if mark.partition("=")[0] == name:
+            if mark.partition("=")[0] == name and _OURS.fullmatch(mark):
                 self.remove(mark)
 
     def _forget_folder(self) -> None:
@@ -213,11 +254,13 @@ class NotifySocket:
         with self._notifier.lock:
             self._notifier.send(self._name)
 
-    def drain(self) -> None:
-        """Receive all bytes that were sent to it."""
+    def drain(self) -> list[bytes]:
+        """Receive all datagrams that were sent to it."""
+        found: list[bytes] = []
         with suppress(BlockingIOError):
-            while self.socket.recv(16):
-                pass
+            while word := self.socket.recv(_LONGEST_WORD):
+                found.append(word)
+        return found
 
     def close(self) -> None:
         """Remove it, and wake its listener."""
@@ -251,13 +294,34 @@ def _spelled(scope: str) -> str:
     return fits.replace("/", "\\")
 
 
-def _watched(names: list[str]) -> dict[str, set[str]]:
-    """The sockets that the marks name for each scope."""
-    found: dict[str, set[str]] = {}
-    for name in names:
-        socket, *marked = name.split("=")
-        for spelled in marked:
-            found.setdefault(spelled.replace("\\", "/"), set()).add(socket)
+def _parsed(name: str) -> tuple[str, list[str]]:
+    """The socket and the scopes that a file of the folder names; none for one of another form."""
+    if not _OURS.fullmatch(name):
+        return "", []
+    socket, *marked = name.split("=")
+    return socket, [spelled.replace("\\", "/") for spelled in marked]
+
+
+def _word(scopes: list[str], touched: Iterable[str]) -> bytes:
+    """The datagram for a socket that listens to these scopes."""
+    signals = [each for each in touched if type(each) is Signal and each in scopes]
+    if {*scopes} != {*signals}:
+        return LOOK
+    word = "\n".join(f"{each.revision} {each}" for each in signals).encode()
+    return word if len(word) < _LONGEST_WORD else LOOK
+
+
+def signals_of(words: list[bytes]) -> dict[str, int] | None:
+    """The signals that datagrams name, each with its revision; None if the log is to be read."""
+    if not words or len(words) >= MANY or LOOK in words:
+        return None
+    found: dict[str, int] = {}
+    try:
+        for line in b"\n".join(words).decode().split("\n"):
+            revision, _, key = line.partition(" ")
+            found[key] = int(revision)
+    except ValueError:  # an odd datagram
+        return None
     return found
 
 

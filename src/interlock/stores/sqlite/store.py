@@ -174,7 +174,7 @@ class SQLiteStore(BlockingStore):
         db: apsw.Connection | None = None
         try:
             with self._reading:
-                reader, seen = self._read_connection(), self._engine.seen
+                reader, seen, behind = self._read_connection(), self._engine.seen, self._feed.behind
                 db = reader.db
                 try:  # an exception may come anywhere: no transaction may stay open
                     if db.in_transaction:
@@ -187,9 +187,11 @@ class SQLiteStore(BlockingStore):
                 self._files.check(db)
                 if snapshot.revision < seen:
                     self._files.went_back(seen, snapshot.revision)
-                return snapshot
         except apsw.Error as error:
             raise self._engine.translated(error, db) from error
+        if behind:
+            self._feed.saw(behind, snapshot.revision)
+        return snapshot
 
     def commit(self, txn: Txn) -> Answer:
         """Check and write in one transaction."""

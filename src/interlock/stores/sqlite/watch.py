@@ -6,6 +6,10 @@ threads listens for all of them.  In an event loop the notification socket is on
 descriptor; a commit in that very loop wakes it without the socket, if no thread and no other loop
 listens: these must not depend on when that loop continues.
 
+A new watch reads the log from its revision on.  The watch of one signal leaves that to its first
+``take``: its waiter mostly reads something before it sleeps, and a read at the revision of the
+watch shows that nothing came in between (``saw``).
+
 While a watch waits, ``PRAGMA data_version`` shows every second whether the file changed without a
 notification.  That backstop is for a committer that was killed before it notified, and for
 sandboxes that forbid sockets; latency does not depend on it otherwise.
@@ -23,10 +27,10 @@ from typing import TYPE_CHECKING
 
 from interlock.errors import StoreMoved, StoreTrouble
 from interlock.steps import finish_future, wait_for_future
-from interlock.store import LOG, Change, Resync, Scope, scopes
+from interlock.store import LOG, WAKE, Change, Resync, Scope, scopes
 from interlock.stores.derived import finish_from_thread
 from interlock.stores.sqlite.connection import ROWS_AT_ONCE
-from interlock.stores.sqlite.notify import Notifier, NotifySocket
+from interlock.stores.sqlite.notify import Notifier, NotifySocket, signals_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -64,6 +68,8 @@ class ChangeFeed:
         self._lock = threading.RLock()
         self._guard = threading.Condition(self._lock)
         self._index = WatchIndex()
+        self.behind: tuple[SQLiteWatch, ...] = ()
+        """The watches that may have missed something between their revision and their mark."""
         self._socket: NotifySocket | None = None
         self._without_socket = False
         self._seen = 0
@@ -81,13 +87,26 @@ class ChangeFeed:
                 self._without_socket = self._socket is None
             if self._socket is not None:
                 self._socket.listen(watch.scopes)
-            self._catch_up(watch, after)
+            lone = not self._index.watches
+            if watch.is_signal and (lone or self._seen <= after):
+                self._seen = after if lone else self._seen
+                watch.signalled = after
+                self.behind = (*self.behind, watch)
+            else:
+                self._catch_up(watch, after)
             self._index.add(watch)
             return watch
+
+    def saw(self, behind: tuple[SQLiteWatch, ...], revision: int) -> None:
+        """A read that began after these watches were opened found the store at this revision."""
+        with self._lock:
+            same = [watch for watch in behind if revision <= watch.signalled]
+            self.behind = tuple([watch for watch in self.behind if watch not in same])
 
     def close_watch(self, watch: SQLiteWatch) -> None:
         """Remove a watch from the feed."""
         with self._lock:
+            self.behind = tuple([each for each in self.behind if each is not watch])
             if watch in self._index.watches:
                 self._index.remove(watch)
                 if self._socket is not None:
@@ -106,6 +125,7 @@ class ChangeFeed:
         try:
             while True:
                 with self._lock:
+                    self._keep_up(watch)
                     if watch.arrived:
                         return
                     self.refuse(watch)
@@ -136,8 +156,14 @@ class ChangeFeed:
             listener = self._loops.get(loop) or self._add_loop(loop)
             if listener.timer is None:
                 listener.timer = loop.call_later(BACKSTOP, self._on_backstop, listener)
+            self._keep_up(watch)
             if watch.arrived:
                 watch.wake()
+
+    def _keep_up(self, watch: SQLiteWatch) -> None:
+        """Read the log before a watch sleeps that may have missed something."""
+        if watch in self.behind:
+            self._pump(notified=True)
 
     def _add_loop(self, loop: asyncio.AbstractEventLoop) -> LoopListener:
         """Add a loop that listens, and drop the closed ones."""
@@ -169,7 +195,7 @@ class ChangeFeed:
         """In the child of a fork: close the parent's socket, and leave its files alone."""
         if self._socket is not None:
             self._socket.socket.close()
-        self._socket, self._loops, self._index = None, {}, WatchIndex()
+        self._socket, self._loops, self._index, self.behind = None, {}, WatchIndex(), ()
         self._lock = threading.RLock()
         self._guard = threading.Condition(self._lock)
 
@@ -185,8 +211,8 @@ class ChangeFeed:
         with self._lock:
             self._listener = None
             self._guard.notify_all()
-            if notified and self._socket is not None:
-                self._socket.drain()
+            if notified and self._socket is not None and self._ring(self._socket.drain()):
+                return
             self._pump(notified=notified)
 
     def _answer(self) -> bool:
@@ -207,9 +233,10 @@ class ChangeFeed:
 
     def _on_notification(self) -> None:
         with self._lock:
-            if self._socket is not None and self._listener is None:  # else a thread is on its way
-                self._socket.drain()
-            self._pump_or_wake(notified=True)
+            # The datagrams belong to a thread that listens.
+            socket = None if self._listener is not None else self._socket
+            if socket is None or not self._ring(socket.drain()):
+                self._pump_or_wake(notified=True)
 
     def _on_backstop(self, listener: LoopListener) -> None:
         with self._lock:
@@ -229,6 +256,20 @@ class ChangeFeed:
         for watch in self._index.watches:
             watch.wake()
 
+    def _ring(self, words: list[bytes]) -> bool:
+        """Deliver the signals that datagrams name; False if the log has to be read.
+
+        Only to watches of that one key, which have no other change to keep the order with.
+        """
+        signals = signals_of(words)
+        if signals is None or not self._index.only_signals(signals):
+            return False
+        for key, revision in signals.items():
+            if revision > self._seen:
+                self._index.signal(key, revision)
+        self._guard.notify_all()
+        return True
+
     def _pump(self, *, notified: bool) -> None:
         """Deliver what is new to the watches."""
         if not notified:
@@ -237,6 +278,7 @@ class ChangeFeed:
                 return
             self._version = version
         seen, self._seen = self._seen, self._advance(self._index, self._seen)
+        self.behind = ()
         if self._moved is not None:
             self._wake_all()
         if (self._seen > seen or self._moved) and self._listener is not None:  # threads wait, too
@@ -297,6 +339,19 @@ class WatchIndex:
             if not self._by_scope[scope]:
                 del self._by_scope[scope]
 
+    def only_signals(self, keys: dict[str, int]) -> bool:
+        """Whether every watch that one of these keys concerns is of that key alone."""
+        watching = [watch for key in keys for watch in self._watching(key)]
+        return all(len(watch.scopes) == 1 and watch.scopes[0] in keys for watch in watching)
+
+    def signal(self, key: str, revision: int) -> None:
+        """Deliver a signal before its log row is read, and not again with the row."""
+        for watch in self._by_scope.get(key, ()):
+            if revision > watch.signalled:
+                watch.signalled = revision
+                watch.arrived.append(Change(revision, key))
+                watch.wake()
+
     def deliver(self, rows: Rows) -> None:
         """Give each watch what concerns it of these log rows, and wake those with changes.
 
@@ -307,7 +362,8 @@ class WatchIndex:
                 watch.arrived.append(Change(revision, LOG + id_, value=value))
             for line in touched.split("\n") if touched else ():
                 for watch in self._watching(line[1:]):
-                    watch.arrived.append(Change(revision, line[1:], deleted=line[0] == "-"))
+                    if revision > watch.signalled:
+                        watch.arrived.append(Change(revision, line[1:], deleted=line[0] == "-"))
         for watch in self.watches:
             if watch.arrived:
                 watch.wake()
@@ -331,6 +387,10 @@ class SQLiteWatch:
         self.scopes = scopes
         self.arrived: list[Change | Resync] = []
         self.sleeper: asyncio.Future[None] | None = None
+        self.is_signal = len(scopes) == 1 and scopes[0].startswith(WAKE) and scopes[0][-1] != "/"
+        """Whether it waits for one signal alone."""
+        self.signalled = 0
+        """The revision of the last signal that came before its log row, or where it begins."""
         self._feed = feed
 
     def resync(self, revision: int) -> None:
