@@ -1,6 +1,6 @@
 """A batch: the transactions of one git commit, as a file of the branch.
 
-    batches/0000003/000000192.json
+    batches/0000012/000000192.json
 
 The first line is the head of the batch, each further line is one transaction.  Batches are numbered
 from 1 on, and each names the SHA-256 of the file before it, so a batch that is changed, lost or put
@@ -25,8 +25,11 @@ from msgspec import Raw, Struct
 
 from interlock.store import Item, Put, Txn
 
-IN_FOLDER = 64
-"""Batches in one folder: a commit writes the whole list of a folder again."""
+IN_FOLDER = 16
+"""Batches in one folder: a commit writes its list and that of the folders again.
+
+With 64, five servers would leave 16 % more at the remote in a day.
+"""
 BATCHES = "batches"
 
 

@@ -3,7 +3,7 @@
     state/checkpoint.json        the batch that it is a copy of
     state/items/locks.jsonl      the items under locks/, one a line
     state/items/tasks/3f.jsonl   many items are spread over files, by a hash of their keys
-    state/log/0000012.jsonl      the log, a thousand revisions a file
+    state/log/0000012.jsonl      the log, 256 revisions a file
 
 The commit of every 256th batch, or after some megabytes of batches, writes it again, as it is after
 that batch, and then drops the batches before the checkpoint before: a host that is farther behind
@@ -43,7 +43,7 @@ HISTORY, LARGE, OLD = 20_000, 32 << 20, 30 * 86_400.0
 _LARGE_IN_CHECKPOINTS = 4
 STATE = "state"
 _FACTS = "checkpoint.json"
-_IN_LOG = 1000
+_IN_LOG = 256
 _IN_FILE = 256
 _ITEMS = """SELECT item.key, value, revision, created, entry, hash, ttl, host, beat
   FROM item LEFT JOIN life USING (key) ORDER BY item.key"""
