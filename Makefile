@@ -19,6 +19,8 @@ TEST := $(VENV)/.test
 LINT := $(VENV)-check
 # The tools that Interlock is compared with; none of them is a dependency.
 COMPARE := $(VENV)-compare
+# Interlock as a user installs it: the etcd extra brings typing_extensions, too.
+PLAIN := $(VENV)-plain
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -47,10 +49,10 @@ load: $(RUN) ## Let 50 agents in 8 processes send 1,000 messages a second for a 
 
 # ONLY=claims/huey measures a row, TURNS=9 takes more turns, WRITE=1 writes docs/explanation/speed.md, CHECK=1 fails
 # where a goal is missed; MOST=10000 ends the growth there.
-COMPARE_ARGS = --peers $(abspath $(COMPARE))/bin/python $(if $(ONLY),--only $(ONLY)) $(if $(TURNS),--turns $(TURNS)) \
-	$(if $(MOST),--most $(MOST)) $(if $(WRITE),--write) $(if $(CHECK),--check)
+COMPARE_ARGS = --peers $(abspath $(COMPARE))/bin/python --plain $(abspath $(PLAIN))/bin/python \
+	$(if $(ONLY),--only $(ONLY)) $(if $(TURNS),--turns $(TURNS)) $(if $(MOST),--most $(MOST)) $(if $(WRITE),--write) $(if $(CHECK),--check)
 
-compare: $(TEST) $(COMPARE)/.compare servers ## Measure Interlock beside other tools, in turns
+compare: $(TEST) $(COMPARE)/.compare $(PLAIN)/.plain servers ## Measure Interlock beside other tools, in turns
 	@tools/servers --compare
 	@$(BIN)/python -m tools.compare compare $(COMPARE_ARGS)
 
@@ -89,7 +91,7 @@ lock: $(MADE) ## Pin the dependencies again, with hashes
 	$(PIN) --group compare -o requirements/compare.txt
 
 clean: ## Remove the virtual environment, caches and builds
-	@rm -rf $(VENV) $(LINT) $(COMPARE) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(LINT) $(COMPARE) $(PLAIN) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(MADE):
@@ -126,4 +128,11 @@ $(COMPARE)/.compare: requirements/compare.txt | $(MADE)
 	@echo "Setting up $(COMPARE) with the tools that Interlock is compared with"
 	@"$(PYTHON)" -m venv --clear $(COMPARE)
 	@$(COMPARE)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/compare.txt
+	@touch $@
+
+$(PLAIN)/.plain: requirements/run.txt pyproject.toml | $(MADE)
+	@echo "Setting up $(PLAIN) with Interlock alone"
+	@"$(PYTHON)" -m venv --clear $(PLAIN)
+	@$(PLAIN)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/run.txt
+	@$(PLAIN)/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@

@@ -35,7 +35,7 @@ def main(words: list[str]) -> int:
     try:
         with Bench.open(chosen.peers) as bench:
             if chosen.what == "compare":
-                report = compare(bench, only, turns)
+                report = compare(bench, only, turns, chosen.plain)
             else:
                 report = growth(bench, only, turns, chosen.most)
     except (CompareTrouble, ServerTrouble) as trouble:
@@ -54,14 +54,14 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def compare(bench: Bench, only: Sequence[str], turns: int) -> Report:
+def compare(bench: Bench, only: Sequence[str], turns: int, plain: str) -> Report:
     """Measure all rows, or those that are named."""
     compared = [sections.take_turns(bench, each, turns) for each in sections.chosen(only)]
     figures = {
         f"{each.section.name}/{peer.name}": each.values(peer.name)
         for each in compared
         for peer in each.section.peers
-    } | goals.measure(bench.servers, only, turns)
+    } | goals.measure(bench.servers, only, turns, plain)
     title = "Interlock beside other tools"
     return Report(
         name="compare",
@@ -102,6 +102,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tools.compare", description=__doc__)
     parser.add_argument("what", choices=tuple(TURNS))
     parser.add_argument("--peers", default=sys.executable, help="the Python of the contenders")
+    parser.add_argument("--plain", default=sys.executable, help="the Python of a plain install")
     parser.add_argument("--only", default="", help="rows, separated by commas")
     parser.add_argument("--turns", type=int, default=0)
     parser.add_argument("--most", type=int, default=0, help="the largest size that grows")

@@ -7,6 +7,7 @@ set one figure beside another: then the ratio of both counts, turn by turn.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -64,7 +65,7 @@ class Found:
 class BenchRow:
     """A row of ``interlock bench --only``, and the field of it that is a figure.
 
-    Without an engine it is SQLite.
+    Without an engine it is SQLite.  A plain one runs in an install without extras.
     """
 
     figure: str
@@ -72,6 +73,7 @@ class BenchRow:
     only: str
     row: str
     field: str = "ratio"
+    plain: bool = False
 
 
 def _least(
@@ -153,20 +155,22 @@ BENCH_ROWS = (
     BenchRow("pipeline/redis", "redis", "in-flight", "acquire, 64 in flight"),
     BenchRow("sending/sqlite", "", "messages-in-flight", _SHARE, "rate"),
     BenchRow("sending/redis", "redis", "messages-in-flight", _SHARE, "rate"),
-    BenchRow("cold/acquire", "", "cold", "cold lock acquire"),
+    BenchRow("cold/acquire", "", "cold", "cold lock acquire", plain=True),
 )
 LOAD_FIGURE = "fifty/p99"
 NAMES = tuple(dict.fromkeys([*(row.figure for row in BENCH_ROWS), LOAD_FIGURE]))
 
 
-def measure(servers: Servers, only: Sequence[str], turns: int) -> dict[str, list[float]]:
+def measure(
+    servers: Servers, only: Sequence[str], turns: int, plain: str
+) -> dict[str, list[float]]:
     """The figures that ``interlock bench`` and the load of 50 agents bring, in turns."""
     rows = [row for row in BENCH_ROWS if _wanted(row.figure, only)]
     figures: dict[str, list[float]] = {row.figure: [] for row in rows}
     for number in range(turns):
         for row in rows:
             say(f"{row.figure}, turn {number + 1} of {turns}: interlock bench --only {row.only}")
-            figures[row.figure].append(_bench(row, servers))
+            figures[row.figure].append(_bench(row, servers, plain if row.plain else sys.executable))
         if _wanted(LOAD_FIGURE, only):
             say(f"{LOAD_FIGURE}, turn {number + 1} of {turns}: {LOAD_SECONDS:.0f} seconds")
             figures.setdefault(LOAD_FIGURE, []).append(_load(servers))
@@ -184,10 +188,17 @@ def _wanted(figure: str, only: Sequence[str]) -> bool:
     return not only or figure in only or figure.partition("/")[0] in only
 
 
-def _bench(row: BenchRow, servers: Servers) -> float:
+def _bench(row: BenchRow, servers: Servers, python: str) -> float:
     store = ["--store", servers.fresh(row.engine)] if row.engine else []
-    command = [sys.executable, "-m", "interlock", "bench", "--json", "--only", row.only, *store]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)  # noqa: S603
+    command = [python, "-m", "interlock", "bench", "--json", "--only", row.only, *store]
+    done = subprocess.run(  # noqa: S603 - ourselves
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env={**os.environ, "TMPDIR": servers.folder},  # an interrupt kills it before it cleans up
+    )
     if done.returncode:
         raise CompareTrouble(f"{' '.join(command[2:])} failed:\n{done.stderr[-3000:]}")
     for found in json.loads(done.stdout)["rows"]:

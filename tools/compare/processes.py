@@ -47,7 +47,7 @@ class Runner:
 
     def __init__(self, folder: str, peers: str) -> None:
         self.folder = folder
-        self.peers = peers
+        self.peers = os.path.abspath(peers)
 
     def versions(self, kind: type[Peer]) -> dict[str, str]:
         """The versions of its packages."""

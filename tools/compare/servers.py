@@ -171,8 +171,8 @@ class Servers:
     """One server of each kind that is needed, and a place that is empty for each run."""
 
     def __init__(self, folder: str, peers: str) -> None:
-        self._folder = folder
-        self._peers = peers
+        self.folder = folder
+        self._peers = os.path.abspath(peers)
         self._stack = ExitStack()
         self._started: dict[str, Server] = {}
         self._places = 0
@@ -187,7 +187,7 @@ class Servers:
         """An empty place: the path of a file without a server, else a URL."""
         self._places += 1
         if not kind:
-            own = os.path.join(self._folder, str(self._places))
+            own = os.path.join(self.folder, str(self._places))
             os.mkdir(own)
             return os.path.join(own, "compare.db")
         server = self.start(kind)
