@@ -240,7 +240,7 @@ class Fleet(FleetProperties[Awaiting]):
         callers.grant_services.add(context.grants)
         self._tasks: list[asyncio.Task[None]] = []
         self._looking: asyncio.Task[None] | None = None
-        self._tidying: asyncio.Task[None] | None = None
+        self._doing: dict[str, asyncio.Task[None]] = {}
 
     def _calls(self, noun: Noun) -> Calls[Awaiting]:
         kind: type[Calls[Awaiting]] = registry.load(noun.awaiting or noun.calls)
@@ -351,8 +351,8 @@ class Fleet(FleetProperties[Awaiting]):
 
     @property
     def _all_tasks(self) -> list[asyncio.Task[None]]:
-        others = [each for each in (self._looking, self._tidying) if each is not None]
-        return [*self._tasks, *others]
+        looking = [] if self._looking is None else [self._looking]
+        return [*self._tasks, *looking, *self._doing.values()]
 
     def _cancel(self) -> None:
         for task in self._all_tasks:
@@ -378,11 +378,11 @@ class Fleet(FleetProperties[Awaiting]):
             op = OutsidePoller(self.context).run(patient=True)
             self._looking = asyncio.create_task(drive_async(op, self.context.store))
 
-    def keep_tidy(self) -> None:
-        """Delete envelopes and outbox entries of requests from a background task."""
-        if self._tidying is None:
-            op = self.context.requests.cleanup.run(lambda: self._closed)
-            self._tidying = asyncio.create_task(drive_async(op, self.context.store))
+    def keep_doing(self, name: str, work: Callable[[Callable[[], bool]], Op[None]]) -> None:
+        """Do this in a background task of that name until the client is closed."""
+        if name not in self._doing:
+            op = work(lambda: self._closed)
+            self._doing[name] = asyncio.create_task(drive_async(op, self.context.store))
 
     def _wake(self) -> None:
         """Wake the keeper from any thread."""

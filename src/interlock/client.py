@@ -296,12 +296,9 @@ class Fleet(FleetProperties[Blocking]):
             self._poller = OutsidePoller(self.context)
             self._start("interlock-looks", self._look)
 
-    def keep_tidy(self) -> None:
-        """Delete envelopes and outbox entries of requests from a background thread."""
-        self._start("interlock-tidy", self._tidy)
-
-    def _tidy(self) -> None:
-        drive(self.context.requests.cleanup.run(self._stopped.is_set), self.context.store)
+    def keep_doing(self, name: str, work: Callable[[Callable[[], bool]], Op[None]]) -> None:
+        """Do this in a background thread of that name until the client is closed."""
+        self._start(name, lambda: drive(work(self._stopped.is_set), self.context.store))
 
     def _look(self) -> None:
         if self._poller is not None:

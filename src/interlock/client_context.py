@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec.structs import replace
@@ -126,7 +126,9 @@ class Context:
 
         requests = RequestService(self.runner, self.bus, self.tasks, self.swarms)
         if self.client is not None:
-            requests.cleanup.start = self.client.keep_tidy
+            keep = self.client.keep_doing
+            requests.cleanup.start = partial(keep, "interlock-tidy", requests.cleanup.run)
+            requests.waits.start = partial(keep, "interlock-waits", requests.waits.watch_home)
         return requests
 
     @cached_property

@@ -21,6 +21,8 @@ from interlock.core import keys, signing
 from interlock.core.decision import Decision, Write
 from interlock.errors import StoreAway
 from interlock.nouns.requests.incoming import Incoming
+from interlock.nouns.requests.result_waits import FEW
+from interlock.nouns.requests.send_service import TEND_EVERY
 from interlock.nouns.requests.serving import RequestReply, ServedRequest
 from interlock.nouns.swarms import key_files
 from interlock.nouns.swarms.head import ListedKey
@@ -367,6 +369,65 @@ def test_a_result_that_another_process_takes_in_meanwhile_ends_the_wait(
         began = time.monotonic()
         assert isinstance(ada.requests.result(sent.request, wait=60), interlock.RequestAnswered)
         assert time.monotonic() - began < 3
+
+
+def ended_by_cancelling(home: str, waiting: Callable[[interlock.Fleet, str], object]) -> object:
+    """What a wait returns whose request another process cancels after a while, and how soon."""
+    found: list[object] = []
+    with (
+        interlock.connect(home, agent="ada") as ada,
+        interlock.connect(home, agent="eve") as eve,
+    ):
+        sent = ada.requests.send("south", "bob", {"x": 1})
+        assert isinstance(sent, interlock.RequestSent)
+        thread = threading.Thread(target=lambda: found.append(waiting(ada, sent.request)))
+        thread.start()
+        watched = ada.context.requests.waits
+        until(lambda: watched._lasting() or ada.context.bus.trouble)
+        began = time.monotonic()
+        assert eve.requests.cancel(sent.request, "no more")
+        thread.join(20)
+        assert time.monotonic() - began < TEND_EVERY - 1
+    return found[0]
+
+
+def test_a_cancel_by_another_process_ends_a_wait_at_once(homes: dict[str, str]) -> None:
+    over = ended_by_cancelling(
+        homes["north"], lambda ada, request: ada.requests.result(request, wait=60)
+    )
+    assert isinstance(over, interlock.RequestOver)
+    assert over.reason == "no more"
+
+
+def test_a_cancel_ends_a_wait_while_the_bus_is_away(
+    homes: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_BUS", homes["north"].replace("north", "nothing"))
+    over = ended_by_cancelling(
+        homes["north"], lambda ada, request: ada.requests.result(request, wait=60)
+    )
+    assert isinstance(over, interlock.RequestOver)
+
+
+def test_a_cancel_ends_many_waits_of_an_event_loop(homes: dict[str, str]) -> None:
+    async def scenario() -> list[Any]:
+        async with (
+            await aio.connect(homes["north"], agent="ada") as ada,
+            await aio.connect(homes["north"], agent="eve") as eve,
+        ):
+            sent = [await ada.requests.send("south", "bob", number) for number in range(FEW + 2)]
+            ids = [each.request for each in sent if isinstance(each, interlock.RequestSent)]
+            waits = [asyncio.create_task(ada.requests.result(each, wait=60)) for each in ids]
+            watched = ada.context.requests.waits
+            await asyncio.to_thread(until, lambda: len(watched._lasting()) == len(ids))
+            began = time.monotonic()
+            for each in ids:
+                await eve.requests.cancel(each)
+            found = await asyncio.gather(*waits)
+            assert time.monotonic() - began < TEND_EVERY - 1
+            return found
+
+    assert {type(each) for each in asyncio.run(scenario())} == {interlock.RequestOver}
 
 
 @pytest.mark.parametrize("guards", [False, True])

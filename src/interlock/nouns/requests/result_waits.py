@@ -7,6 +7,10 @@ commit, and wakes their callers with the findings.
 Another process of the swarm may be quicker: it commits the finding before it deletes the result
 from the bus.  So a result that was seen and is gone is at home, and its caller looks there.
 
+A request may also end at home alone: it is cancelled, or a person gives it to another swarm.  Most
+results come within milliseconds, so only a wait that **lasts** is watched there, too, in a
+background thread or task of the client.  It wakes the caller, who looks at home.
+
 **Nothing is missed.**  A caller that sends is on the list before its request is posted, so its
 result cannot come earlier; ``since`` is the revision of the bus after which it can come.  The watch
 begins at the lowest of these.  A caller whose own is below the beginning of a watch that is open
@@ -20,10 +24,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from interlock.core import keys
-from interlock.errors import BusTrouble, StoreTrouble
+from interlock.errors import BusTrouble, InterlockError, StoreTrouble
+from interlock.nouns.requests.exchange import decode_request
 from interlock.nouns.requests.request import RequestFinding
-from interlock.runtime.leader import GroupMember, LeaderGroup
-from interlock.steps import NextChanges, Op, OpenWatch, Read
+from interlock.runtime.leader import Bell, GroupMember, LeaderGroup
+from interlock.runtime.reads import looked_up, readable
+from interlock.steps import NextChanges, Op, OpenWatch, Pause, Read
 from interlock.store import Change, Resync, Snapshot, Watch
 
 if TYPE_CHECKING:
@@ -35,6 +41,16 @@ if TYPE_CHECKING:
     from interlock.runtime.runner import Runner
 
 UNKNOWN = -1
+LASTS = 0.25
+"""Seconds after which a wait is watched at home, too."""
+FEW = 16
+"""Requests that are watched one by one; of more the whole folder."""
+SLICE = 0.25
+"""Seconds at most until a leader notices that it is settled, or other waits are watched."""
+IDLE = 3600.0
+
+
+_GOING_ON = ("open", "escalated")
 
 
 class ResultWait(GroupMember):
@@ -47,6 +63,7 @@ class ResultWait(GroupMember):
         super().__init__()
         self.request = request
         self.since = UNKNOWN
+        self.lasts = False
         self.finding: RequestFinding | None = None
 
 
@@ -65,6 +82,9 @@ class ResultWaits:
         """The bus and the swarm that the watch is for."""
         self._after: int | None = None
         """Where the watch begins that is open, or is being opened."""
+        self._bell = Bell()
+        self.start: Callable[[], object] | None = None
+        """Starts the thread or the task that runs ``watch_home``, if the client has one."""
         intake.answered = self.answered
 
     def add(self, request: str) -> ResultWait:
@@ -118,6 +138,68 @@ class ResultWaits:
         own = yield from self._home.own()
         yield from self._group.attend(wait, lambda: self._lead(actor, own, wait, left), left)
 
+    def keep_on(self, wait: ResultWait) -> None:
+        """A wait lasts: see to it that an end of its request at home ends it."""
+        wait.lasts = True
+        if self.start is not None:
+            self.start()
+            self._bell.ring()
+
+    def watch_home(self, stopped: Callable[[], bool]) -> Op[None]:
+        """End waits whose requests end at home, until the client is closed."""
+        while not stopped():
+            if not self._lasting():
+                yield from self._bell.sleep(IDLE)
+                continue
+            try:
+                yield from self._watch_some(stopped)
+            except InterlockError:  # those that wait look at home themselves, from time to time
+                yield Pause(SLICE)
+
+    def stop(self) -> None:
+        """Wake ``watch_home``, which ends."""
+        self._bell.ring()
+
+    def _lasting(self) -> frozenset[str]:
+        """The requests whose callers have waited for a while."""
+        with self._guard:
+            waiting = list(self._waiting.items())
+        return frozenset(
+            request
+            for request, waits in waiting
+            if any(each.lasts and not each.settled for each in waits)
+        )
+
+    def _watch_some(self, stopped: Callable[[], bool]) -> Op[None]:
+        """Watch the requests of all lasting waits, as long as these stay the same."""
+        wanted = self._lasting()
+        if not wanted:
+            return
+        places = {keys.request(each): each for each in wanted}
+        scope = tuple(places) if len(places) <= FEW else keys.REQUESTS
+        snapshot: Snapshot = yield Read(keys.OWN_SWARM)
+        yield from self._end_waits(places)
+        watch: Watch = yield OpenWatch(scope, snapshot.revision)
+        try:
+            while not stopped() and self._lasting() == wanted:
+                changes = yield NextChanges(watch, SLICE)
+                if any(isinstance(each, Resync) for each in changes):
+                    return
+                changed = {each.key for each in changes if isinstance(each, Change)}
+                yield from self._end_waits(changed & places.keys())
+        finally:
+            watch.close()
+
+    def _end_waits(self, places: Iterable[str]) -> Op[None]:
+        """Wake the callers whose requests are over."""
+        for key, item in (yield from looked_up(places)).items():
+            found = readable(decode_request, item)
+            if found is None or found.state not in _GOING_ON:
+                with self._guard:
+                    waiting = self._waiting.get(keys.id_of(key), ())
+                for each in waiting:
+                    each.settle()
+
     def _began_after(self, wait: ResultWait) -> bool:
         """Whether the watch that is open may have begun too late for a caller."""
         with self._guard:
@@ -144,7 +226,8 @@ class ResultWaits:
         folder = keys.bus_result(own.name)
         while not wait.settled and (seconds := left()) > 0:
             try:
-                changes = yield NextChanges(watch, seconds)
+                # A bell cannot wake a thread from a watch, so it looks whether it is settled.
+                changes = yield NextChanges(watch, min(seconds, SLICE) if wait.lasts else seconds)
             except StoreTrouble as error:  # the watch is one of the bus
                 self._close(watch)
                 raise BusTrouble(f"the bus does not answer: {error}", error) from error

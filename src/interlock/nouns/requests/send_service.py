@@ -44,6 +44,7 @@ from interlock.nouns.requests.request import (
     head_of,
     with_head,
 )
+from interlock.nouns.requests.result_waits import LASTS
 from interlock.nouns.requests.send_rules import NewRequest
 from interlock.nouns.swarms.bus import RECONNECT
 from interlock.nouns.swarms.head import ABILITY
@@ -324,13 +325,13 @@ class RequestSender:
                 if waited:
                     yield from self._notice(actor, request)
                 return found
-            waited = True
             yield from self._tend(actor)
             wait = self._waits.add(request)
             try:
-                finding = yield from self._attend(actor, wait, ends)
+                finding = yield from self._attend(actor, wait, ends, again=waited)
             finally:
                 self._waits.remove(wait)
+            waited = True
             if finding is not None:
                 return outcome_of(finding)
 
@@ -408,26 +409,37 @@ class RequestSender:
         with suppress(NotAllowed, BadInput):  # without the key of the swarm others have to do it
             yield from self._tend_swarm(actor, own)
 
-    def _attend(self, actor: Actor, wait: ResultWait, ends: float) -> Op[RequestFinding | None]:
-        """Wait for a result on the bus, or at home while the bus is away; only for a moment.
+    def _attend(
+        self, actor: Actor, wait: ResultWait, ends: float, *, again: bool = False
+    ) -> Op[RequestFinding | None]:
+        """Wait for a result on the bus, or at home while the bus is away; only for some seconds.
 
+        The end of the request at home ends the wait, too; ``again`` if it was waited for before.
         What the caller read of its home before this may be too old, unless the request was just
         posted.  So it looks there again, now that nothing on the bus is missed.
         """
         clock = self._home.runner.clock
-        ends = min(ends, clock.monotonic() + TEND_EVERY)
+        began = clock.monotonic()
+        ends = min(ends, began + TEND_EVERY)
 
         def left() -> float:
             return ends - clock.monotonic()
+
+        def soon() -> float:
+            return min(ends, began + LASTS) - clock.monotonic()
 
         try:
             if (yield from self._waits.begin(actor, wait)):
                 found = yield from self._look(wait.request)
                 if not isinstance(found, out.RequestOpen):
                     return wait.finding
-            yield from self._waits.attend(actor, wait, left)
+            if not again:
+                yield from self._waits.attend(actor, wait, soon)
+            if not wait.settled and left() > 0:
+                self._waits.keep_on(wait)
+                yield from self._waits.attend(actor, wait, left)
         except BusTrouble:
-            yield from _appears(keys.finding(wait.request), max(0.0, min(left(), RECONNECT)))
+            yield from _ends_at_home(wait.request, max(0.0, min(left(), RECONNECT)))
         return wait.finding
 
     def _notice(self, actor: Actor, request: str) -> Op[None]:
@@ -448,23 +460,18 @@ class RequestSender:
         yield from self._home.runner.change(deciding, actor)
 
 
-def _absent(key: str) -> Op[Watch | None]:
-    """A watch for an item that is not there; None if it is."""
+def _ends_at_home(request: str, wait: float) -> Op[None]:
+    """Wait until a request changes at home: it is answered, or cancelled."""
+    key = keys.request(request)
     snapshot: Snapshot = yield Read(key)
-    if snapshot[key] is not None:
-        return None
+    stored = decode_request(snapshot[key])
+    if stored is None or stored.state not in ("open", "escalated"):
+        return
     watch: Watch = yield OpenWatch(key, snapshot.revision)
-    return watch
-
-
-def _appears(key: str, wait: float) -> Op[None]:
-    """Wait until there is an item under this key."""
-    watch = yield from _absent(key)
-    if watch is not None:
-        try:
-            yield NextChanges(watch, wait)
-        finally:
-            watch.close()
+    try:
+        yield NextChanges(watch, wait)
+    finally:
+        watch.close()
 
 
 def note_how_to_go_on(error: BaseException, request: str) -> None:

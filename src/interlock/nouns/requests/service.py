@@ -64,8 +64,8 @@ class RequestService:
         self.answers = Answers(self.home, self.outbox)
         self.request_intake = RequestIntake(self.home, self.incoming, self.answers, tasks)
         self.result_intake = ResultIntake(self.home, self.incoming, self.cleanup)
-        waits = ResultWaits(self.home, self.incoming, self.result_intake)
-        self.sender = RequestSender(self.home, self.outbox, waits, self._tend)
+        self.waits = ResultWaits(self.home, self.incoming, self.result_intake)
+        self.sender = RequestSender(self.home, self.outbox, self.waits, self._tend)
         self.acknowledgements = Acknowledgements(self.home)
         self.attempts = Attempts(self.home, self.outbox, tasks.moment)
         self.retention = RequestRetention(runner)
@@ -82,6 +82,7 @@ class RequestService:
     def close(self) -> Op[None]:
         """The client is closed: delete now all that would have been deleted soon."""
         self.cleanup.stop()
+        self.waits.stop()
         if not self.home.bus.trouble:
             with suppress(InterlockError):  # other processes of the swarm do it
                 yield from self.cleanup.finish()
