@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 from tests.processes.helpers import until
@@ -623,9 +624,9 @@ def test_a_subscriber_goes_on_after_trouble_and_misses_nothing(
     heard: list[str] = []
     read = store.read
 
-    def cut(*refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+    def cut(*refs: Ref, **how: Any) -> Snapshot:
         if threading.current_thread().name != "interlock-events":
-            return read(*refs, times=times, fresh=fresh)
+            return read(*refs, **how)
         monkeypatch.undo()
         raise StoreBusy("another process delays it")
 
