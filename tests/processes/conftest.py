@@ -33,14 +33,17 @@ def server(
 ) -> Iterator[RedisServer | EtcdServer | GitHttpServer]:
     """A server of one's own, to be killed and frozen."""
     monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/cache")
+    started = request.param(tmp_path / "server")
     try:
-        started = request.param(tmp_path / "server").start()
+        started.start()
     except ServerTrouble as error:
         if request.param is GitHttpServer:
             pytest.skip(str(error))
         raise
-    with started:
+    try:
         yield started
+    finally:
+        started.close()
 
 
 @pytest.fixture

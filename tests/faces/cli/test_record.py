@@ -61,8 +61,8 @@ def test_a_command_with_a_key_signs_its_entries(ada: Shell) -> None:
     ada.run("lock", "acquire", "merge", "--key", "ops")
     ada.run("lock", "acquire", "deploy")
     said = ada.run("record", "verify").out
-    assert f"signed        1 entry   by {made.fingerprint}, of ada, revision 1 to 1" in said
-    assert "not signed    1 entry   of ada, revision 2 to 2" in said
+    assert f"signed        1 entry   by {made.fingerprint}, of ada, revision 2 to 2" in said
+    assert "not signed    1 entry   of ada, revision 3 to 3" in said
     _, found = ada.json("record", "verify")
     assert [each["key"] for each in found["signed"]] == [made.fingerprint]
     assert (found["signed"][0]["entries"], found["unsigned"]["entries"]) == (1, 1)

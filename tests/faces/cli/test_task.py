@@ -160,6 +160,7 @@ def test_a_task_that_fails_too_often_is_a_dead_letter_and_can_be_sent_back(here:
             "attempts": 1,
             "retry_in": None,
             "already": False,
+            "next": None,
         },
     )
     second = claim(here, "t")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.nouns.messages.helpers import answer, came, sent, waiting
 
@@ -523,9 +525,9 @@ def test_a_question_to_an_ability_reads_only_agents_that_have_it(
     looked: list[str] = []
     read = stage.store.read
 
-    def noted(*refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+    def noted(*refs: Ref, **how: Any) -> Snapshot:
         looked.extend(ref if isinstance(ref, str) else getattr(ref, "prefix", "") for ref in refs)
-        return read(*refs, times=times, fresh=fresh)
+        return read(*refs, **how)
 
     monkeypatch.setattr(stage.store, "read", noted)
     asks = ada.start(ada.messages.query("?rust", "edition?", id="qry_1", timeout=60))

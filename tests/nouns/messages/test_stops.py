@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from interlock.core import keys
@@ -258,10 +260,10 @@ def test_listening_goes_on_through_an_outage_and_misses_nothing(
     troubles = [StoreAway("cut off"), StoreBusy("busy")]
     read = ada.network.read
 
-    def flaky(*refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+    def flaky(*refs: Ref, **how: Any) -> Snapshot:
         if troubles:
             raise troubles.pop()
-        return read(*refs, times=times, fresh=fresh)
+        return read(*refs, **how)
 
     monkeypatch.setattr(ada.network, "read", flaky)
     stop(bob, "ada")

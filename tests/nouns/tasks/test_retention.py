@@ -484,8 +484,8 @@ def looked(stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     read = stage.store.read
 
-    def counted(*refs: Any, times: bool = False, fresh: bool = True) -> Any:
-        snapshot = read(*refs, times=times, fresh=fresh)
+    def counted(*refs: Any, **how: Any) -> Any:
+        snapshot = read(*refs, **how)
         found.extend(len(snapshot.ranges[ref]) for ref in refs if isinstance(ref, Range))
         return snapshot
 

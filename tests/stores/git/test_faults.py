@@ -110,13 +110,15 @@ def test_a_remote_that_is_stopped_with_the_lock_of_the_branch_lands_the_push_onc
     http: GitHttpServer, host: Opens
 ) -> None:
     url, remote = http.url(), Remote(Path(http.repository()))
-    one, two = (impatient(host(name, url=url, patience=0.5), 0.5) for name in "ab")
+    one, two = (host(name, url=url, patience=0.5) for name in "ab")
+    impatient(one, 0.5)
     work, stopped = Counts(), Stopped(remote, "reference-transaction")
     with pytest.raises(OutcomeUnknown):
         one.transact(work)
     with pytest.raises(StoreBusy, match="lock"):
         write(two, Put("a", b""))
     stopped.go_on()
+    impatient(one, 30.0)
     assert work.runs == 1
     assert there(two, "counter").value == there(one, "counter").value == b"1"
     committed(one.transact(work))
