@@ -28,7 +28,8 @@ from interlock.store import Item, Put, Txn
 IN_FOLDER = 16
 """Batches in one folder: a commit writes its list and that of the folders again.
 
-With 64, five servers would leave 16 % more at the remote in a day.
+With 64, and log files of 1,000 revisions, the day of ``tests/stores/git/test_size.py`` takes
+1.13 MB instead of 0.98.
 """
 BATCHES = "batches"
 
