@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import count
 from types import TracebackType
 from typing import Self, TypeVar
+
+import pytest
 
 import interlock
 from interlock.client import Fleet
@@ -38,10 +43,13 @@ from interlock.runtime.runner import Runner
 from interlock.steps import Op, drive
 from interlock.store import Answer, Committed, Put, Ref, Snapshot, Store, Txn
 from interlock.stores.memory import MemoryStore
+from interlock.testing.audit import audit
 from interlock.testing.clock import FakeClock
-from interlock.testing.faults import FaultyStore
+from interlock.testing.faults import Crash, Fault, FaultyStore
+from interlock.testing.testbed import Stepper
 
 T = TypeVar("T")
+S = TypeVar("S", bound="CrashScene")
 
 
 class BusConnection(FaultyStore):
@@ -206,6 +214,79 @@ class Process:
         done = self.run(self.swarms.sync(force=True))
         assert isinstance(done, SwarmSynced)
         return done
+
+
+class CrashScene:
+    """Shop and bank know each other; ``struck`` is a process of the bank that will fail."""
+
+    def __init__(self, swarms: Swarms) -> None:
+        self.swarms = swarms
+        self.shop, self.bank = swarms.pair()
+        self.prepare()
+        self.struck = self.process("struck")
+
+    def prepare(self) -> None:
+        """What was before; for scenes that need more."""
+
+    def process(self, agent: str) -> Process:
+        return Process(self.swarms, self.bank.store, agent)
+
+    def audited(self) -> None:
+        for store in (self.bank.store, self.shop.store, self.swarms.bus):
+            assert audit(store) == []
+
+
+def struck_at_every_commit(
+    make: Callable[[Swarms], S],
+    place: str,
+    faults: Sequence[Fault],
+    act: Callable[[S], None],
+    finish: Callable[[S, bool], None],
+) -> int:
+    """Let a process fail at each commit of an act; returns how many commits it had at least.
+
+    ``finish`` gets the scene, and whether the process crashed.
+    """
+    folder, commits = os.environ[key_files.FOLDER], []
+    with pytest.MonkeyPatch.context() as patch:
+        for fault in faults:
+            for commit in count():
+                patch.setenv(key_files.FOLDER, f"{folder}/{fault}{commit}")
+                with Swarms() as swarms:
+                    scene = make(swarms)
+                    struck = scene.struck.home if place == "home" else scene.struck.bus
+                    struck.script([None] * commit + [fault])
+                    crashed = False
+                    try:
+                        act(scene)
+                    except Crash:
+                        crashed = True
+                    drawn = bool(struck.drawn)
+                    finish(scene, crashed)
+                if not crashed and not drawn:
+                    commits.append(commit)
+                    break
+    return min(commits)
+
+
+def paused_at_every_step(
+    make: Callable[[Swarms], S], begin: Callable[[S], Op[T]]
+) -> Iterator[tuple[S, Stepper[T]]]:
+    """A new scene for each step at which a slow operation of the struck process may pause."""
+    folder = os.environ[key_files.FOLDER]
+    with pytest.MonkeyPatch.context() as patch:
+        for before in count():
+            patch.setenv(key_files.FOLDER, f"{folder}/{before}")
+            with Swarms() as swarms:
+                scene = make(swarms)
+                slow = Stepper(begin(scene), scene.struck.home, swarms.clock)
+                for _ in range(before):
+                    slow.go()
+                over = slow.done
+                yield scene, slow
+            if over:
+                assert before > 5
+                return
 
 
 def write(home: Fleet, key: str, value: object) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from tests.nouns.swarms.swarm_homes import Process, Swarms, floor_of
+from tests.nouns.swarms.swarm_homes import (
+    CrashScene,
+    Process,
+    floor_of,
+    paused_at_every_step,
+    struck_at_every_commit,
+)
 
 from interlock.core import keys
 from interlock.nouns.messages.decision import DecisionView
@@ -16,29 +21,31 @@ from interlock.nouns.swarms import key_files
 from interlock.nouns.swarms.shared import decode_copy
 from interlock.nouns.swarms.sync_results import SharedView, ShareUndecided, ValueShared
 from interlock.nouns.swarms.sync_rules import DECIDE_IN
+from interlock.steps import Op
 from interlock.store import Range
-from interlock.testing.audit import audit
-from interlock.testing.faults import Crash, Fault
-from interlock.testing.testbed import Stepper
+from interlock.testing.faults import Fault
 
 FAULTS: list[Fault] = ["crash after", "lost reply", "late arrival"]
 """A crash before a commit is one after the commit before it."""
 
 
-class Scene:
-    """Shop and bank share a value; ``struck`` is a process of the bank that will fail."""
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(key_files.FOLDER, str(tmp_path))
 
-    def __init__(self, swarms: Swarms) -> None:
-        self.swarms = swarms
-        self.shop, self.bank = swarms.pair()
+
+class Scene(CrashScene):
+    """Shop and bank share a value."""
+
+    def prepare(self) -> None:
         self.shop.swarms.share("k", "old")
         self.bank.swarms.shared("k")
-        swarms.clock.advance(60)
-        self.struck = self.process("struck")
-        self.watch = swarms.bus.watch(keys.shared("k"), swarms.bus.read(keys.BUS).revision)
-
-    def process(self, agent: str) -> Process:
-        return Process(self.swarms, self.bank.store, agent)
+        copied = decode_copy(self.bank.store.read(keys.copy("k"))[keys.copy("k")])
+        assert copied is not None
+        self.base = copied.revision
+        self.swarms.clock.advance(60)
+        bus = self.swarms.bus
+        self.watch = bus.watch(keys.shared("k"), bus.read(keys.BUS).revision)
 
     def stored(self) -> int:
         """How often the value was stored since the scene was set."""
@@ -63,10 +70,6 @@ class Scene:
         heir = self.process("heir")
         assert heir.sync().trouble == ""
         assert self.spooled() == 0
-
-    def audited(self) -> None:
-        for store in (self.bank.store, self.shop.store, self.swarms.bus):
-            assert audit(store) == []
 
 
 def share(scene: Scene) -> None:
@@ -217,186 +220,124 @@ ACTS: dict[str, tuple[Act, Callable[..., None]]] = {
 
 @pytest.mark.parametrize("place", ["home", "bus"])
 @pytest.mark.parametrize("name", ACTS)
-def test_another_process_finishes_what_was_struck(
-    name: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_process_finishes_what_was_struck(name: str, place: str) -> None:
     act, check = ACTS[name]
-    for fault in FAULTS:
-        for commit in count():
-            monkeypatch.setenv("INTERLOCK_KEYS_DIR", str(tmp_path / f"{fault}{commit}"))
-            with Swarms() as swarms:
-                scene = Scene(swarms)
-                struck = scene.struck.home if place == "home" else scene.struck.bus
-                struck.script([None] * commit + [fault])
-                crashed = False
-                try:
-                    act(scene)
-                except Crash:
-                    crashed = True
-                drawn = bool(struck.drawn)
-                scene.finish()
-                check(scene, crashed=crashed)
-                scene.audited()
-            if not crashed and not drawn:
-                assert commit >= 1 or (name in ("lose", "read") and place == "bus")
-                break
+
+    def finish(scene: Scene, crashed: bool) -> None:
+        scene.finish()
+        check(scene, crashed=crashed)
+        scene.audited()
+
+    commits = struck_at_every_commit(Scene, place, FAULTS, act, finish)
+    assert commits >= 1 or (name in ("lose", "read") and place == "bus")
 
 
-def test_a_write_is_stored_once_though_two_processes_post_it_at_the_same_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_is_stored_once_though_two_processes_post_it_at_the_same_time() -> None:
     """After each step of a slow writer another process of its home posts all that waits."""
-    for before in count():
-        monkeypatch.setenv("INTERLOCK_KEYS_DIR", str(tmp_path / f"{before}"))
-        with Swarms() as swarms:
-            scene = Scene(swarms)
-            slow = Stepper(scene.struck.swarms.share("k", "new"), scene.struck.home, swarms.clock)
-            for _ in range(before):
-                slow.go()
-            over = slow.done
-            scene.process("heir").sync()
-            slow.run()
-            done = slow.result()
-            assert isinstance(done, ValueShared)
-            assert (scene.stored(), scene.value(), scene.spooled()) == (1, "new", 0)
-            assert not scene.bank.swarms.conflicts()
-            scene.audited()
-        if over:
-            assert before > 5
-            return
+
+    def begin(scene: Scene) -> Op[object]:
+        return scene.struck.swarms.share("k", "new")
+
+    for scene, slow in paused_at_every_step(Scene, begin):
+        scene.process("heir").sync()
+        slow.run()
+        done = slow.result()
+        assert isinstance(done, ValueShared)
+        assert (scene.stored(), scene.value(), scene.spooled()) == (1, "new", 0)
+        assert not scene.bank.swarms.conflicts()
+        scene.audited()
 
 
-def test_a_caller_learns_of_a_decision_that_another_process_has_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_caller_learns_of_a_decision_that_another_process_has_opened() -> None:
     """After each step of a slow writer another process posts its write, which is stale."""
-    for before in count():
-        monkeypatch.setenv("INTERLOCK_KEYS_DIR", str(tmp_path / f"{before}"))
-        with Swarms() as swarms:
-            scene = Scene(swarms)
-            scene.shop.swarms.share("k", "first")
-            swarms.clock.advance(60)
-            slow = Stepper(scene.struck.swarms.share("k", "new"), scene.struck.home, swarms.clock)
-            for _ in range(before):
-                slow.go()
-            over = slow.done
-            scene.process("heir").sync()
-            slow.run()
-            done = slow.result()
-            assert isinstance(done, ShareUndecided)
-            assert [done.decision] == scene.has_undecided()
-        if over:
-            assert before > 5
-            return
+
+    def begin(scene: Scene) -> Op[object]:
+        scene.shop.swarms.share("k", "first")
+        scene.swarms.clock.advance(60)
+        return scene.struck.swarms.share("k", "new")
+
+    for scene, slow in paused_at_every_step(Scene, begin):
+        scene.process("heir").sync()
+        slow.run()
+        done = slow.result()
+        assert isinstance(done, ShareUndecided)
+        assert [done.decision] == scene.has_undecided()
 
 
-def test_a_process_that_slept_posts_nothing_that_another_one_has_settled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_slept_posts_nothing_that_another_one_has_settled() -> None:
     """After each step of a slow writer, another process posts it, and the shop overwrites it."""
-    for before in count():
-        monkeypatch.setenv("INTERLOCK_KEYS_DIR", str(tmp_path / f"{before}"))
-        with Swarms() as swarms:
-            scene = Scene(swarms)
-            slow = Stepper(scene.struck.swarms.share("k", "new"), scene.struck.home, swarms.clock)
-            for _ in range(before):
-                slow.go()
-            over, waits = slow.done, scene.spooled()
-            scene.process("heir").sync()
-            scene.shop.swarms.shared("k")
-            scene.shop.swarms.share("k", "last")
-            swarms.clock.advance(3600)
-            slow.run()
-            done = slow.result()
-            assert isinstance(done, ValueShared | ShareUndecided)
-            if waits or over:  # it was stored at home before the other process came
-                assert scene.value() == "last"
-                assert not scene.bank.swarms.conflicts()
-            else:  # the write was made after all of that
-                assert scene.has_undecided() or scene.value() == "last"
-            scene.audited()
-        if over:
-            assert before > 5
-            return
+
+    def begin(scene: Scene) -> Op[object]:
+        return scene.struck.swarms.share("k", "new")
+
+    for scene, slow in paused_at_every_step(Scene, begin):
+        over = slow.done
+        waits = scene.spooled()
+        scene.process("heir").sync()
+        scene.shop.swarms.shared("k")
+        scene.shop.swarms.share("k", "last")
+        scene.swarms.clock.advance(3600)
+        slow.run()
+        done = slow.result()
+        assert isinstance(done, ValueShared | ShareUndecided)
+        if waits or over:  # it was stored at home before the other process came
+            assert scene.value() == "last"
+            assert not scene.bank.swarms.conflicts()
+        else:  # the write was made after all of that
+            assert scene.has_undecided() or scene.value() == "last"
+        scene.audited()
 
 
-def test_a_write_that_was_posted_and_has_lost_is_not_posted_again_by_a_slow_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_was_posted_and_has_lost_is_not_posted_again_by_a_slow_process() -> None:
     """After each step of a slow writer another process posts its write, and wins against it."""
-    for before in count():
-        monkeypatch.setenv("INTERLOCK_KEYS_DIR", str(tmp_path / f"{before}"))
-        with Swarms() as swarms:
-            scene = Scene(swarms)
-            base = decode_copy(scene.bank.store.read(keys.copy("k"))[keys.copy("k")])
-            assert base is not None
-            slow = Stepper(
-                scene.struck.swarms.share("k", "new", base=base.revision),
-                scene.struck.home,
-                swarms.clock,
-            )
-            for _ in range(before):
-                slow.go()
-            over, waits = slow.done, scene.spooled()
-            heir = scene.process("heir")
-            heir.sync()
-            swarms.clock.advance(0.02)
-            other = heir.run(heir.swarms.share("k", "later", base=base.revision))
-            assert isinstance(other, ValueShared)
-            swarms.clock.advance(0.02)
-            slow.run()
-            if waits or over:
-                assert (scene.stored(), scene.value()) == (2, "later")
-        if over:
-            assert before > 5
-            return
+
+    def begin(scene: Scene) -> Op[object]:
+        return scene.struck.swarms.share("k", "new", base=scene.base)
+
+    for scene, slow in paused_at_every_step(Scene, begin):
+        over = slow.done
+        waits = scene.spooled()
+        heir = scene.process("heir")
+        heir.sync()
+        scene.swarms.clock.advance(0.02)
+        other = heir.run(heir.swarms.share("k", "later", base=scene.base))
+        assert isinstance(other, ValueShared)
+        scene.swarms.clock.advance(0.02)
+        slow.run()
+        if waits or over:
+            assert (scene.stored(), scene.value()) == (2, "later")
 
 
-def test_a_process_that_slept_before_its_commit_does_not_win_as_if_it_was_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_slept_before_its_commit_does_not_win_as_if_it_was_in_time() -> None:
     """An hour passes after each step of a write that is about to win against a concurrent one."""
-    for before in count():
-        monkeypatch.setenv("INTERLOCK_KEYS_DIR", str(tmp_path / f"{before}"))
-        with Swarms() as swarms:
-            scene = Scene(swarms)
-            scene.shop.swarms.share("k", "first")
-            swarms.clock.advance(0.02)
-            slow = Stepper(scene.struck.swarms.share("k", "new"), scene.struck.home, swarms.clock)
-            for _ in range(before):
-                slow.go()
-            over, won = slow.done, scene.stored() == 2
-            swarms.clock.advance(3600)
-            slow.run()
-            scene.finish()
-            assert scene.value() == ("new" if won else "first")
-            (found,) = scene.bank.swarms.conflicts()
-            assert found.resolution == ("last_write_wins" if won else "stale_base")
-        if over:
-            assert before > 5
-            return
+
+    def begin(scene: Scene) -> Op[object]:
+        scene.shop.swarms.share("k", "first")
+        scene.swarms.clock.advance(0.02)
+        return scene.struck.swarms.share("k", "new")
+
+    for scene, slow in paused_at_every_step(Scene, begin):
+        won = scene.stored() == 2
+        scene.swarms.clock.advance(3600)
+        slow.run()
+        scene.finish()
+        assert scene.value() == ("new" if won else "first")
+        (found,) = scene.bank.swarms.conflicts()
+        assert found.resolution == ("last_write_wins" if won else "stale_base")
 
 
-def test_two_processes_that_write_snapshots_sign_different_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_that_write_snapshots_sign_different_versions() -> None:
     """Another process publishes after each step of the slow one: no reader sees a divergence."""
-    for before in count():
-        monkeypatch.setenv("INTERLOCK_KEYS_DIR", str(tmp_path / f"{before}"))
-        with Swarms() as swarms:
-            scene = Scene(swarms)
-            slow = Stepper(scene.struck.swarms.sync(force=True), scene.struck.home, swarms.clock)
-            for _ in range(before):
-                slow.go()
-            over = slow.done
-            scene.shop.swarms.sync(force=True)
-            newest = scene.process("heir").sync().state
-            slow.run()
-            scene.shop.swarms.sync(force=True)
-            floor = floor_of(scene.shop, "bank")
-            assert floor.refused == {}
-            assert floor.state is not None
-            assert floor.state.version >= newest
-        if over:
-            assert before > 5
-            return
+
+    def begin(scene: Scene) -> Op[object]:
+        return scene.struck.swarms.sync(force=True)
+
+    for scene, slow in paused_at_every_step(Scene, begin):
+        scene.shop.swarms.sync(force=True)
+        newest = scene.process("heir").sync().state
+        slow.run()
+        scene.shop.swarms.sync(force=True)
+        floor = floor_of(scene.shop, "bank")
+        assert floor.refused == {}
+        assert floor.state is not None
+        assert floor.state.version >= newest
