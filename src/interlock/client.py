@@ -257,7 +257,8 @@ class Fleet(FleetProperties[Blocking]):
         """End the session, which releases all its grants, and close the store."""
         if self._stopped.is_set():
             return
-        catch_up(self.context)
+        for act in tuple(self.context.put_off.values()):  # also that of other threads
+            act()
         self._stopped.set()
         if self._poller is not None:
             self._poller.stop()

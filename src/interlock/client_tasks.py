@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from interlock.client import catch_up, offered
 from interlock.client_blocks import HandoverBlock
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 0.002
 """A loop that takes no longer from the end of a block to its next step has nothing in between."""
+LONGEST = 0.05
+"""Seconds after which a claim that was put off is ended by another thread, or twice that."""
 
 
 class Tasks(TaskCalls[Blocking]):
@@ -58,7 +60,8 @@ class Tasks(TaskCalls[Blocking]):
         Use ``with claim:`` in the body: its end completes the task; an exception fails the attempt
         and is logged, and the loop continues.  Where nothing follows the block, the task ends with
         the next step of the loop, which is at once: one commit ends it and claims the next one.  A
-        ``break``, or any other call of this thread, ends it alone.  A claim that is neither entered
+        ``break``, or any other call of this thread, ends it alone; if the loop does not go on, so
+        does another thread, within a tenth of a second.  A claim that is neither entered
         nor settled is never completed: its attempt fails when the loop continues or ends.  After
         SIGTERM, SIGINT, a stop message or ``worker.stop()`` the worker finishes the current claim
         and claims no more; a second signal, or a second message, releases the current claim, too.
@@ -134,6 +137,7 @@ class Claim(ClaimHandle[Blocking]):
         worker = self._worker
         if worker is not None and worker.puts_off(self._holding, error):
             self._holding.handover.tie(self)  # the worker keeps us until it has ended the claim
+            self._holding.stop_work()  # its end no longer waits for the caller
             worker.put_off(self, error)
             return self._log_error(error)
         try:
@@ -216,8 +220,11 @@ class Worker:
         self._sends_signal = False
         """Whether this worker sends the next signal itself."""
         self._interrupted = threading.Event()
-        self._put_off: tuple[Claim, BaseException | None] | None = None
-        """A claim that is still to be ended, with the error of its block."""
+        self._put_off: PutOff | None = None
+        """A claim that is still to be ended."""
+        self._ending = threading.RLock()
+        """Held while that is done, since any thread may have to do it."""
+        self._late_end: LateEnd | None = None
         self._clock = fleet.context.runner.clock.monotonic
         self._left_at = 0.0
         self._went_on_at_once = False
@@ -256,7 +263,8 @@ class Worker:
         """Whether the end of a block waits for the next step of the loop.
 
         Only if the loop went on at once the last time: else there may be more in its body, and
-        others would wait for the end of the task.
+        others would wait for the end of the task.  If there is more this time, another thread ends
+        the task (``LateEnd``).
         """
         if not (self._went_on_at_once or self._serves) or self._worker_loop.reason:
             return False
@@ -265,23 +273,34 @@ class Worker:
 
     def put_off(self, claim: Claim, error: BaseException | None) -> None:
         """End the claim with the next step of the loop, or before any other call of this thread."""
-        self._put_off = claim, error
-        self._fleet.context.put_off[threading.get_ident()] = self._end_alone
+        thread = threading.get_ident()
+        self._put_off = PutOff(claim, error, thread)
+        self._fleet.context.put_off[thread] = self.end_alone
+        if not self._serves:  # which always goes on at once
+            if self._late_end is None:
+                self._late_end = LateEnd(self)
+            self._late_end.begin()
         self.left_block()
+
+    @property
+    def has_put_off(self) -> PutOff | None:
+        """The claim that is still to be ended, if there is one."""
+        return self._put_off
 
     def left_block(self) -> None:
         """A block of the loop is over."""
         self._left_at = self._clock()
 
-    def _take_put_off(self) -> tuple[Claim, BaseException | None] | None:
-        found, self._put_off = self._put_off, None
-        if found is not None:
-            self._fleet.context.put_off.pop(threading.get_ident(), None)
-        return found
-
-    def _end_alone(self) -> None:
-        if (found := self._take_put_off()) is not None:
-            found[0].end_now(found[1], log=False)
+    def end_alone(self) -> None:
+        """End the claim that was put off, without a claim of the next task."""
+        with self._ending:
+            if (found := self._put_off) is None:
+                return
+            self._put_off = None
+            try:
+                found.claim.end_now(found.error, log=False)
+            finally:  # till then, a call of that thread waits for us
+                self._fleet.context.put_off.pop(found.thread, None)
 
     def serve(self, handler: Callable[[Claim], object]) -> None:
         """Handle each claim; the handler returns the result, or raises the reason of a failure."""
@@ -302,7 +321,10 @@ class Worker:
 
     def _left(self, handover: Handover) -> None:
         """Clean up after the loop; an interrupt may have come before it got its last claim."""
-        self._end_alone()
+        self.end_alone()
+        if self._late_end is not None:
+            self._late_end.stop()
+            self._late_end = None
         claim, self._claim = self._claim, None
         if claim is None:
             handover.abandon()
@@ -314,8 +336,11 @@ class Worker:
         self._worker_loop.report()
 
     def _next(self) -> Claim | None:
-        if (found := self._take_put_off()) is not None:
-            found[0].end_with_next(found[1], self._worker_loop)
+        with self._ending:
+            found, self._put_off = self._put_off, None
+        if found is not None:
+            self._fleet.context.put_off.pop(found.thread, None)
+            found.claim.end_with_next(found.error, self._worker_loop)
             self._claim = None
         if self._worker_loop.reason:
             return None
@@ -383,6 +408,7 @@ class Worker:
                     break
             self._interrupted.wait(SLICE / 10)
         with suppress(InterlockError):
+            self.end_alone()  # its work was done
             claim.release()
 
     def _heard(self, number: int) -> None:
@@ -398,3 +424,47 @@ class Worker:
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(128 + number)
+
+
+class PutOff(NamedTuple):
+    """A claim that is still to be ended, the error of its block, and the thread that left it."""
+
+    claim: Claim
+    error: BaseException | None
+    thread: int
+
+
+class LateEnd:
+    """A thread that ends a claim that was put off if the loop does not go on.
+
+    The body of a loop may sleep or wait now and then, even for what waits for the end of the task.
+    The thread sleeps while nothing is put off.  A loop that goes on wakes it once in ``LONGEST`` at
+    most.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._wanted = threading.Event()
+        self._over = threading.Event()
+        background(self._run, "interlock-late-end").start()
+
+    def begin(self) -> None:
+        """Something was put off."""
+        if not self._wanted.is_set():
+            self._wanted.set()
+
+    def stop(self) -> None:
+        """The loop is over."""
+        self._over.set()
+        self._wanted.set()
+
+    def _run(self) -> None:
+        while self._wanted.wait() and not self._over.is_set():
+            found = self._worker.has_put_off
+            self._over.wait(LONGEST)
+            if found is None:
+                self._wanted.clear()
+                if self._worker.has_put_off is not None or self._over.is_set():
+                    self._wanted.set()
+            elif found is self._worker.has_put_off:
+                self._worker.end_alone()

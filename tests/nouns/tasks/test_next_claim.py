@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -215,6 +216,49 @@ def test_what_follows_the_block_finds_the_task_complete(ada: interlock.Fleet) ->
             case _:
                 pass
     assert commits(ada).count("completed e") == 1
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_task_ends_soon_even_if_the_loop_does_not_go_on(ada: interlock.Fleet, url: str) -> None:
+    publish(ada, "a", "b", "c")
+    worker = ada.tasks.work(stop_on_signals=False)
+    with interlock.connect(url, agent="bob") as bob:
+        bob.tasks.publish("d", needs=["b"])
+        for claim in worker:
+            with claim:
+                pass
+            if claim.task == "b":  # the body waits for what needs the end of the task
+                assert isinstance(bob.tasks.claim("d", wait=20), Claimed)
+                worker.stop()
+    assert states(ada)["b"] == "complete"
+    assert commits(ada).count("completed b, ready d") == 1
+
+
+@pytest.mark.usefixtures("at_once")
+def test_closing_the_client_completes_what_another_thread_has_done(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlock.client_tasks.LONGEST", 60.0)
+    done, closed = threading.Event(), threading.Event()
+    ada = interlock.connect(url, agent="ada")
+    publish(ada, "a", "b", "c")
+
+    def work() -> None:
+        for claim in ada.tasks.work(stop_on_signals=False, stop_on_messages=False):
+            with claim:
+                pass
+            if claim.task == "b":
+                done.set()
+                closed.wait(20)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert done.wait(20)
+    ada.close()
+    closed.set()
+    thread.join(20)
+    with interlock.connect(url, agent="bob") as bob:
+        assert states(bob) == {"a": "complete", "b": "complete", "c": "pending"}
 
 
 def test_a_loop_with_more_in_its_body_ends_each_task_with_its_block(

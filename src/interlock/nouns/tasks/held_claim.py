@@ -206,7 +206,7 @@ class HeldClaim(HeldGrant):
 
     def take_up(self) -> None:
         """Make the calling thread or task the one that works on it: its waits hold up the claim."""
-        self._stop_work()
+        self.stop_work()
         worker = self.context.grants.current_caller() if self._caller else None
         if worker is not None:
             worker.works[self._caller] = None
@@ -216,7 +216,7 @@ class HeldClaim(HeldGrant):
         """Stop holding it."""
         if not self.released:
             super().drop()
-            self._stop_work()
+            self.stop_work()
             self.on_settled()
 
     def over(self) -> Lost:
@@ -239,7 +239,8 @@ class HeldClaim(HeldGrant):
         """The pending release of the claim."""
         return _release_of(self.context, self.claimed.task, self.claimed.grant)
 
-    def _stop_work(self) -> None:
+    def stop_work(self) -> None:
+        """No longer count the waits of a caller as waits of the task."""
         if self._worker is not None:
             self._worker.works.pop(self._caller, None)
             self._worker = None
