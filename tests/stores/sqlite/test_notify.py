@@ -495,6 +495,31 @@ def test_a_committer_killed_before_it_rang_is_noticed(
     assert actor.read_line() == "k/silent"
 
 
+def test_signals_for_one_watch_do_not_keep_the_backstop_from_another(
+    store: SQLiteStore, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_module, "BACKSTOP", 0.2)
+    found = list[str]()
+    with closing(SQLiteStore(path)) as mute, closing(SQLiteStore(path)) as loud:
+        after = store.read().revision
+        waiter, rung = store.watch("k/", after), store.watch("wake/a", after)
+        monkeypatch.setattr(mute._notifier, "notify", lambda _: None)
+        monkeypatch.setattr(mute._engine, "notify", lambda _: None)
+        thread = threading.Thread(target=lambda: found.extend(keys(waiter.take(PATIENCE))))
+        thread.start()
+        write(mute, "k/1")
+        ends = time.monotonic() + 5.0
+        while thread.is_alive() and time.monotonic() < ends:
+            signal(loud, "wake/a")
+            thread.join(0.02)
+        in_time = list(found)
+        write(loud, "k/2")
+        thread.join(PATIENCE)
+        rung.close()
+        waiter.close()
+    assert in_time == ["k/1"]
+
+
 def test_an_event_loop_notices_a_committer_killed_before_it_rang(
     path: str, programs: ProcessGroup
 ) -> None:

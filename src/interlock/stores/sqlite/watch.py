@@ -74,6 +74,8 @@ class ChangeFeed:
         self._without_socket = False
         self._seen = 0
         self._version = -1
+        self._looked = 0.0
+        """When a thread last looked whether the file had changed."""
         self._moved: StoreMoved | None = None
         self._listener: object = None
         self._loops: dict[asyncio.AbstractEventLoop, LoopListener] = {}
@@ -88,6 +90,8 @@ class ChangeFeed:
             if self._socket is not None:
                 self._socket.listen(watch.scopes)
             lone = not self._index.watches
+            if lone:
+                self._looked = time.monotonic()
             if watch.is_signal and (lone or self._seen <= after):
                 self._seen = after if lone else self._seen
                 watch.signalled = after
@@ -211,9 +215,11 @@ class ChangeFeed:
         with self._lock:
             self._listener = None
             self._guard.notify_all()
-            if notified and self._socket is not None and self._ring(self._socket.drain()):
+            rung = notified and self._socket is not None and self._ring(self._socket.drain())
+            if rung and time.monotonic() < self._looked + BACKSTOP:
                 return
-            self._pump(notified=notified)
+            self._looked = time.monotonic()  # signals must not keep the backstop away
+            self._pump(notified=notified and not rung)
 
     def _answer(self) -> bool:
         """Whether the loop that commits is the only one to listen: it needs no socket."""
