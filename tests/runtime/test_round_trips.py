@@ -25,6 +25,7 @@ from interlock.nouns.grants.semaphore import SlotsTarget
 from interlock.nouns.grants.several import target_of
 from interlock.nouns.messages.query import Late, TakenBack
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import fresh_once
 from interlock.runtime.runner import PATIENCE
 from interlock.steps import Commit, NextChanges, Op, OpenWatch, Read, Renew, Step
 from interlock.store import Txn
@@ -382,3 +383,14 @@ def test_a_reply_to_a_question_that_has_ended_is_one_refused_commit(stage: Testb
     reply = bob.start(bob.messages.reply(question.id, "nearly"))
     assert isinstance(reply.result(), Late)
     assert kinds(reply) == [Commit]
+
+
+def test_an_operation_whose_first_read_is_fresh_keeps_its_limits() -> None:
+    def reading() -> Op[None]:
+        yield Read("a", times=True, longest=5)
+        yield Read("b", longest=0)
+
+    op = fresh_once(reading())
+    steps = [step for step in (next(op), op.send(None)) if isinstance(step, Read)]
+    found = [(each.refs, each.times, each.fresh, each.longest) for each in steps]
+    assert found == [(("a",), True, True, 5), (("b",), False, False, 0)]

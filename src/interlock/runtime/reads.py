@@ -158,7 +158,8 @@ def fresh_once(operation: Op[T]) -> Op[T]:
         step = next(operation)
         while True:
             if isinstance(step, Read):
-                step = Read(*step.refs, times=step.times, fresh=fresh and step.fresh)
+                first = fresh and step.fresh
+                step = Read(*step.refs, times=step.times, fresh=first, longest=step.longest)
                 fresh = False
             try:
                 answer = yield step
