@@ -151,9 +151,32 @@ def test_a_branch_that_was_deleted_is_refused_and_can_be_put_back(
     remote.git("update-ref", "-d", "refs/heads/interlock")
     with pytest.raises(StoreDamaged, match="has lost the branch") as refused:
         store.read("a")
-    command = str(refused.value).partition("put it back: ")[2]
+    command = str(refused.value).partition("put it back: ")[2].partition(";")[0]
     subprocess.run(["sh", "-c", command], check=True, capture_output=True)
     assert there(store, "a").value == b"1"
+
+
+def test_the_way_back_works_where_git_knows_no_name(
+    remote: Remote, host: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL"):
+        monkeypatch.delenv(f"GIT_{part}", raising=False)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "user.useConfigOnly")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "true")
+    store = host()
+    write(store, Put("a", b"1"))
+    write(store, Put("a", b"2"))
+    remote.git("update-ref", "refs/heads/interlock", f"{remote.head()}~1")
+    with pytest.raises(StoreDamaged, match="was rewritten") as refused:
+        store.read("a")
+    command = str(refused.value).partition("put it back: ")[2].partition(";")[0]
+    failing = command.replace("commit-tree", "commit-nothing")
+    subprocess.run(["sh", "-c", failing], check=False, capture_output=True)
+    assert remote.head()  # a push of nothing would have deleted it
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+    assert there(store, "a").value == b"2"
 
 
 def test_a_deleted_cache_is_noticed_and_made_again(host: Opens) -> None:

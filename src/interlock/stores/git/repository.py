@@ -63,6 +63,8 @@ _HELPER = """!f() { test "$1" != get ||\
 """Gives git the password of the URL: the arguments of a process are visible to all users."""
 _FORMATS = {"GIT_DEFAULT_HASH": "sha1", "GIT_DEFAULT_REF_FORMAT": "files"}
 """Of the cache, also if the user prefers others: this process writes objects and a ref itself."""
+_NOBODY = "interlock <interlock@localhost>"
+"""Who commits on a host where git knows no name of the user."""
 _RACED = ("failed to update ref", "cannot lock ref", "incorrect old value", "already exists",
           "atomic", "reference")  # fmt: skip
 _UNSENT = re.compile(
@@ -328,7 +330,9 @@ class Repository:
             )
         if "couldn't find remote ref" in said and self.known:
             return StoreDamaged(
-                f"{self.shown} has lost the branch {self.address.branch}; put it back: {self.way()}"
+                f"{self.shown} has lost the branch {self.address.branch}; put it back:"
+                f" {self.way()}; or, if it was deleted on purpose, stop all agents and remove"
+                f" {os.path.dirname(self.path)} on every host"
             )
         if "mismatched algorithms" in said or "hash algorithm" in said:
             return StoreUnsuitable(
@@ -348,11 +352,14 @@ class Repository:
         """The command that gives the branch back what this host has seen of it.
 
         It pushes a root commit with the same files, since this copy may lack older commits.
+        Without that commit it must not push: a push of nothing deletes the branch.
         """
         remote, ref = shlex.quote(self.address.remote_shown), self.address.ref
         git = f"git --git-dir={shlex.quote(self.path)}"
-        new = f"$({git} commit-tree -m Restored {commit}^{{tree}})"
-        return f"{git} push --force {remote} {new}:{ref}"
+        who = " -c user.name=interlock -c user.email=interlock@localhost"
+        by = who if self.ident() == _NOBODY else ""
+        new = f"$({git}{by} commit-tree -m Restored '{commit}^{{tree}}')"
+        return f'new={new} && {git} push --force {remote} "${{new}}:{ref}"'
 
     def pack(self, *, whole: bool) -> None:
         """Pack the copy in the background; ``whole`` also drops the objects of lost pushes."""
@@ -476,9 +483,7 @@ class Repository:
         if not self._ident:
             found = self.run("var", "GIT_COMMITTER_IDENT", limit=10.0)
             said = found.out.decode(errors="replace").rpartition(">")[0]
-            self._ident = (
-                f"{said}>" if said and not found.code else "interlock <interlock@localhost>"
-            )
+            self._ident = f"{said}>" if said and not found.code else _NOBODY
         return self._ident
 
     def incomplete(self, oid: str) -> CopyBroken:
