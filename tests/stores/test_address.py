@@ -106,6 +106,14 @@ def test_a_scheme_without_slashes_is_no_file() -> None:
         open_store("redis:localhost")
 
 
+@pytest.mark.parametrize("url", ["git@github.com:shop/fleet.git", "build@host:/srv/fleet.git"])
+def test_a_git_remote_as_git_writes_it_is_no_file(url: str) -> None:
+    with pytest.raises(BadInput, match=r"looks like a git remote; write git\+ssh://"):
+        open_store(url)
+    with pytest.raises(BadInput, match=r"a branch of a git remote is git\+https://"):
+        open_store("https://github.com/shop/fleet.git")
+
+
 @pytest.mark.parametrize("url", ["localhost:6379", "redis.example:6379/0", "127.0.0.1:2379"])
 def test_a_server_without_a_scheme_is_no_file(url: str) -> None:
     with pytest.raises(BadInput, match="looks like a server"):

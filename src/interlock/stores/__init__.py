@@ -152,6 +152,11 @@ def file_of(url: str) -> str | None:
             f"{url[:_SHOWN]!r} looks like a server; write redis:// or etcd:// before it,"
             " or ./ before the name of a file"
         )
+    if separator and "/" not in scheme and "://" not in url and "@" in scheme:
+        raise BadInput(
+            f"{url[:_SHOWN]!r} looks like a git remote; write git+ssh://host/path.git,"
+            " or ./ before the name of a file"
+        )
     if not separator or (scheme not in ("sqlite", "memory") and "://" not in url):
         return _no_mere_name(_file(url))
     match scheme:
@@ -162,12 +167,19 @@ def file_of(url: str) -> str | None:
                 raise BadInput(f"{url[:_SHOWN]!r} is not like sqlite:///absolute/path.db")
             return _file(_decoded(rest[2:]))
         case _:
-            scheme = scheme[:_SHOWN]
-            raise BadInput(
-                f"no store speaks {scheme}://;"
-                " use sqlite:///path.db, redis://host, etcd://host, git+ssh://host/path.git"
-                " or a plain path"
-            )
+            raise _no_store_speaks(scheme[:_SHOWN])
+
+
+def _no_store_speaks(scheme: str) -> BadInput:
+    if scheme in ("http", "https", "ssh"):
+        return BadInput(
+            f"no store speaks {scheme}://; a branch of a git remote is git+{scheme}://host/path.git"
+        )
+    return BadInput(
+        f"no store speaks {scheme}://;"
+        " use sqlite:///path.db, redis://host, etcd://host, git+ssh://host/path.git"
+        " or a plain path"
+    )
 
 
 def _file(path: str) -> str:

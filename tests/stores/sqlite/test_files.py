@@ -217,6 +217,13 @@ def test_a_folder_is_no_store(tmp_path: Path) -> None:
         SQLiteStore(str(tmp_path))
 
 
+def test_the_folder_of_a_git_repository_has_a_url(tmp_path: Path) -> None:
+    (tmp_path / "HEAD").touch()
+    (tmp_path / "objects").mkdir()
+    with pytest.raises(StoreMissing, match=r"is a git repository; write git\+file:///"):
+        SQLiteStore(str(tmp_path))
+
+
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreMissing, match="is not a folder"):

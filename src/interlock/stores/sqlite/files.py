@@ -82,8 +82,11 @@ def prepare(path: str, *, create: bool) -> str:
     if not exists and not create:
         init = beginning(path)
         raise StoreMissing(
-            f"there is no store at {path}; make one: {init}; or connect(URL), or name another"
+            f"there is no store at {path}; make one: {init}; or connect(URL) in Python,"
+            " or name another"
         )
+    if os.path.isfile(f"{path}/HEAD") and os.path.isdir(f"{path}/objects"):
+        raise StoreMissing(f"{path} is a git repository; write git+file://{path}")
     if os.path.isdir(path):
         raise StoreMissing(f"{path} is a folder; name a file, such as {path}/store.db")
     if exists and not os.path.isfile(path):
