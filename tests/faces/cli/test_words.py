@@ -310,6 +310,18 @@ def _in_bash(shell: Shell, words: str) -> Result:
     return Result(done.returncode, done.stdout, done.stderr)
 
 
+@pytest.mark.parametrize("end", ["done", "fail"])
+def test_quiet_prints_the_token_of_the_task_that_next_claimed(here: Here, end: str) -> None:
+    for task in ("a", "b"):
+        here.run("task", "add", task, "--agent", "ada")
+    first = here.run("task", "next", "--agent", "ada", "-q").out.strip()
+    second = here.run("task", end, "a", "--token", first, "--next", "--agent", "ada", "-q")
+    assert (second.status, int(second.out) > int(first)) == (0, True)
+    token = second.out.strip()
+    last = here.run("task", end, "b", "--token", token, "--next", "--agent", "ada", "-q")
+    assert last == (0, "", "")
+
+
 def test_quiet_prints_what_was_asked_for_and_the_status_says_the_rest(here: Here) -> None:
     token = here.run("lock", "acquire", "m", "--agent", "ada", "--quiet").out.strip()
     assert token.isdigit()

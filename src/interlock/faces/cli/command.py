@@ -178,13 +178,17 @@ def _asked_for(outcome: object) -> str | None:
     from interlock.nouns.messages.message import Sent
     from interlock.nouns.messages.query import QueryAnswered
     from interlock.nouns.pipelines.pipeline import PipelineStarted
-    from interlock.nouns.tasks.task import Imported, Published
+    from interlock.nouns.tasks.task import Imported, Published, TaskCompleted, TaskFailed
 
     kind = type(outcome).__name__
     if (field := _QUIET_FIELDS.get(kind)) is not None:  # to import them would take too long
         return _plain(getattr(outcome, field))
     match outcome:
-        case Granted(token=token):
+        case (
+            Granted(token=token)
+            | TaskCompleted(next=Granted(token=token))
+            | TaskFailed(next=Granted(token=token))
+        ):
             return None if token is None else str(token)
         case (
             Published(task=id_)

@@ -79,7 +79,7 @@ def _remedy(request: object) -> str:
     if not hasattr(request, "token"):
         return ": you have it already; continue with the --token of that grant, or release it first"
     if request.token is None:
-        return ": give the --token of that grant, or work in a session (agent join)"
+        return ": give the --token of that grant; only its own session needs none (agent join)"
     return f", but {request.token} is not the token of that grant; give the one you got with it"
 
 

@@ -257,7 +257,9 @@ class TaskCalls(Calls[D]):
         """The validated terms of the next claim."""
         able, (lives, _) = validate.abilities(can), self.context.terms({}, ttl, None)
         if not validate.flag(then_next, "then_next") and (able or ttl is not None):
-            raise BadInput("'can' and 'ttl' are terms of the next task: ask for one (then_next)")
+            raise BadInput(
+                "'can' and 'ttl' are terms of the next task; ask for it: then_next=True, --next"
+            )
         return able, lives
 
     def _with_next(
