@@ -66,7 +66,10 @@ _UNAVAILABLE = {
 def _unavailable(outcome: out.SwarmUnavailable, paint: Paint) -> str:
     if outcome.reason == "unable":
         word = paint("red", "unavailable")
-        return f"{word} no swarm that is online can do it; see 'interlock swarm list'"
+        return (
+            f"{word} no swarm that is known to be online can do it;"
+            " to read the bus now: interlock swarm discover ABILITY --fresh"
+        )
     why = _UNAVAILABLE[outcome.reason]
     hint = f"for the numbers: interlock swarm trust {quote(outcome.swarm)}; --forgive clears them"
     return (

@@ -140,7 +140,10 @@ def _note(each: results.SwarmView, paint: Paint) -> str:
 def _discovered(outcome: results.Discovered, paint: Paint) -> str:
     trouble = _trouble(outcome.trouble, paint)
     if not outcome.agents:
-        none = f"no agent of a live peer can {outcome.ability}; see 'interlock swarm list'"
+        none = (
+            f"no agent of a live peer is known to do {outcome.ability}; --fresh reads the bus now,"
+            " and 'interlock swarm list' shows the peers"
+        )
         return "\n".join([none, *trouble])
     rows = [(each.agent, each.swarm, f"{each.load} %") for each in outcome.agents]
     return "\n".join([table(("AGENT", "SWARM", "LOAD"), rows, paint), *trouble])
