@@ -58,7 +58,7 @@ def test_where_there_is_no_store_it_says_how_to_name_one_in_python(
     with pytest.raises(StoreMissing, match=r"or name one: connect\(URL\), --store URL$"):
         connecting(agent="ada")
     monkeypatch.setenv("INTERLOCK_STORE", str(tmp_path / "none.db"))
-    with pytest.raises(StoreMissing, match=r"or connect\(URL\), or name another$"):
+    with pytest.raises(StoreMissing, match=r"or connect\(URL\) in Python,"):
         connecting(agent="ada")
 
 

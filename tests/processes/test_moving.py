@@ -101,7 +101,10 @@ def test_a_holder_and_a_waiter_of_the_old_store_are_told_and_the_lock_stays_rese
         assert [each.token for each in ada.locks.list()] == [token]
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "redis", "etcd"])
+@pytest.mark.parametrize(
+    "engine",
+    ["sqlite", *[pytest.param(name, marks=pytest.mark.proof) for name in ("redis", "etcd")]],
+)
 def test_every_program_that_runs_while_its_store_is_moved_ends_and_is_told_where(
     engine: str, tmp_path: Path, request: pytest.FixtureRequest, programs: ProcessGroup
 ) -> None:

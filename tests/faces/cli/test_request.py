@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,10 @@ def test_an_interrupted_wait_says_how_to_ask_for_the_result_later(shop: Shell, w
 def _watches(process: subprocess.Popen[str]) -> bool:
     """Whether a command sleeps until something changes: it has opened the bus to watch it."""
     folder = f"/proc/{process.pid}/fd"
-    opened = [os.readlink(f"{folder}/{name}") for name in os.listdir(folder)]
+    opened = list[str]()
+    for name in os.listdir(folder):
+        with suppress(FileNotFoundError):  # closed meanwhile
+            opened.append(os.readlink(f"{folder}/{name}"))
     return any("bus.db" in each for each in opened) and _state(process.pid) == "S"
 
 

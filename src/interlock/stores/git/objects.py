@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import zlib
 from contextlib import suppress
 
@@ -67,7 +68,8 @@ def write(folder: str, kind: str, data: bytes) -> str:
     path = f"{place}/{oid[2:]}"
     if os.path.exists(path):
         return oid
-    part = os.path.join(place, f"tmp_obj_{os.getpid()}_{oid[2:]}")  # git prunes it if it is left
+    writer = f"{os.getpid()}_{threading.get_ident()}"  # two may write the same object at once
+    part = os.path.join(place, f"tmp_obj_{writer}_{oid[2:]}")  # git prunes it if it is left
     packed = zlib.compress(whole, _QUICK)
     try:
         with suppress(FileExistsError):
