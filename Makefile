@@ -4,7 +4,7 @@
 PYTHON         ?= python3
 VENV           ?= .venv
 # The tests wait more than they compute, so more of them than there are cores.
-PYTEST_WORKERS ?= 4
+PYTEST_WORKERS ?= 5
 PYTEST_ARGS    ?=
 UV_VERSION     ?= 0.13.7
 

@@ -26,7 +26,7 @@ class GitPlace(Place):
 
 
 class TestGitStore(LocalConformance, MovableConformance):
-    repetitions = 0.2
+    repetitions = 0.1
 
     @pytest.fixture
     def place(self, tmp_path: Path) -> Iterator[Place]:
