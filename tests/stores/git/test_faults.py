@@ -94,7 +94,6 @@ def test_a_push_that_is_stopped_for_longer_than_the_ttl_does_not_block_other_hos
     outlived(lambda: Stopped(remote, find=FIND_PUSH), one, two)
 
 
-@pytest.mark.proof
 def test_a_remote_that_is_stopped_in_a_push_for_longer_than_the_ttl_does_not_land_it_late(
     http: GitHttpServer, host: Opens
 ) -> None:
@@ -107,7 +106,6 @@ def test_a_remote_that_is_stopped_in_a_push_for_longer_than_the_ttl_does_not_lan
     assert there(two, "counter").value == b"1"
 
 
-@pytest.mark.proof
 def test_a_remote_that_is_stopped_with_the_lock_of_the_branch_lands_the_push_once(
     http: GitHttpServer, host: Opens
 ) -> None:

@@ -81,7 +81,9 @@ def parse(url: str) -> GitAddress:
     elif scheme == "git+ssh" and ":" in login:
         raise BadInput(f"{shown} is with a password, which ssh does not take; use a key")
     else:
-        remote = f"{scheme.removeprefix('git+')}://{login.partition(':')[0]}{at}{host}/{path}"
+        # With a name alone git would first try it without a password: a failed login each time.
+        name = "" if ":" in login else f"{login}{at}"
+        remote = f"{scheme.removeprefix('git+')}://{name}{host}/{path}"
     user, _, password = map(unquote, login.partition(":"))
     if not f"{user}{password}".isprintable():
         raise BadInput(f"{shown} is with a name or a password that is no line of text")
