@@ -259,7 +259,7 @@ def test_swarms_exchange_over_a_bus_on_git(host: Opens) -> None:
         ("git+file:///srv/a%20b.git", "/srv/a b.git", "interlock", "git+file:///srv/a%20b.git"),
         ("git+ssh://me@h:22/r.git?branch=x/y", "ssh://me@h:22/r.git", "x/y",
          "git+ssh://me@h:22/r.git?branch=x/y"),
-        ("git+https://me:p%40w@h/r.git", "https://me@h/r.git", "interlock", "git+https://me@h/r.git"),
+        ("git+https://me:p%40w@h/r.git", "https://h/r.git", "interlock", "git+https://me@h/r.git"),
     ],
 )  # fmt: skip
 def test_a_url_is_taken_apart(url: str, remote: str, branch: str, said: str) -> None:
