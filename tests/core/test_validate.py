@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
@@ -141,3 +142,34 @@ def test_only_true_and_false_are_flags(value: Any) -> None:
 def test_no_duration_is_made_of_what_is_none(value: Any) -> None:
     with pytest.raises(BadDuration):
         validate.duration(value)
+
+
+@pytest.mark.parametrize(
+    ("title", "said"),
+    [
+        ("two\nlines", "a title is one line"),
+        ("red \x1b[31m", "U+001B"),
+        ("a\u2028b", "U+2028"),
+        ("   ", "only spaces"),
+        ("x" * 201, "201 characters; 200 are allowed"),
+        ("x" * 2**20, "1048576 bytes"),
+        ("\ud800", "not UTF-8"),
+        (7, "must be text, not int"),
+    ],
+)
+def test_a_title_is_one_line_that_a_person_can_read(title: Any, said: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(said)):
+        validate.title(title)
+
+
+def test_a_title_may_be_in_any_language() -> None:
+    for title in ("größe\u00a0neu", "認証を直す\u3000急ぎ", "👩‍💻 works", "x" * 200, ""):
+        assert validate.title(title) == title
+    assert validate.title("  Fix it ") == "Fix it"
+
+
+def test_a_text_has_lines_and_tabs_and_no_other_control_characters() -> None:
+    assert validate.lines("a\r\n\tb\n") == "a\n\tb\n"
+    for text, said in (("a\nb\x07", "line 2 of the text"), ("x" * 2**20, "65536 bytes; shorten")):
+        with pytest.raises(BadInput, match=said):
+            validate.lines(text)

@@ -24,6 +24,7 @@ Tasks
     todo/{need}           a complete need with tasks under it that were not moved on yet
     claims/{session}/{id} a task under the session that works on it
     ended/{id}            tasks that failed, or are dead letters
+    labels/{label}/{id}   tasks that have a label
     meta/sets             rewritten with every change of sets/
     meta/needed           rewritten when a task is published that needs a failed one, and when such
                           tasks are deleted
@@ -168,7 +169,8 @@ BEHIND_GUARDS = "hangs/-"
 TODO = "todo/"
 CLAIMS = "claims/"
 ENDED = "ended/"
-TASK_FOLDERS = (TASKS, READY, SETS, DUE, HANGS, TODO, CLAIMS, ENDED)
+LABELS = "labels/"
+TASK_FOLDERS = (TASKS, READY, SETS, DUE, HANGS, TODO, CLAIMS, ENDED, LABELS)
 MAILBOXES = "mailboxes/"
 JOINED = "joined/"
 AGENTS = "agents/"
@@ -521,6 +523,11 @@ def owner(task: str) -> str:
 def result(task: str) -> str:
     """The result or the failure of a task."""
     return f"{TASKS}{encode(task)}/result"
+
+
+def label(label: str, task: str = "") -> str:
+    """A task under one of its labels; without a task, the folder."""
+    return f"{LABELS}{encode(label)}/{encode(task)}"
 
 
 def task_of(key: str) -> str:

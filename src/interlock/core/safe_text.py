@@ -25,6 +25,13 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
+def printable_lines(text: str) -> str:
+    """A text with its line breaks and tabs, and every other character spelled out."""
+    return "\n".join(
+        ["\t".join([printable(part) for part in line.split("\t")]) for line in text.split("\n")]
+    )
+
+
 def one_line(text: str) -> str:
     """The text of a message on one line: a line break is a space."""
     return printable(" ".join(text.split()))
@@ -36,7 +43,10 @@ def quoted(text: str) -> str:
 
 
 def all_printable(value: T) -> T:
-    """A copy in which every text is printable at every depth, but for values of callers."""
+    """A copy in which every text is printable at every depth, but for values of callers.
+
+    A struct names its texts of several lines in ``of_lines``.
+    """
     return _copy(value)  # type: ignore[return-value]  # each value becomes one of its own type
 
 
@@ -47,7 +57,10 @@ def _copy(value: object) -> object:
         case Struct():
             # Values are shown as JSON, where a line break has its own spelling: plain after that.
             names = (name for name in value.__struct_fields__ if name not in _VALUES)
-            return replace(value, **{name: _copy(getattr(value, name)) for name in names})
+            copied = {name: _copy(getattr(value, name)) for name in names}
+            for name in getattr(value, "of_lines", ()):
+                copied[name] = printable_lines(getattr(value, name))
+            return replace(value, **copied)
         case tuple() | list():
             return type(value)(_copy(part) for part in value)
         case dict():

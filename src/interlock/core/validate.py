@@ -24,6 +24,10 @@ from interlock.errors import BadDuration, BadInput, BadName, TooLarge
 NAME_LIMIT = 200
 METADATA_LIMIT = 16 * 1024
 REASON_LIMIT = 1024
+TITLE_LIMIT = 200
+"""The most characters of a title."""
+TEXT_LIMIT = 64 * 1024
+"""The most bytes of the text of a task."""
 METADATA_DEPTH = 32
 LONGEST = 366 * 24 * 3600.0
 FOREVER = float("inf")
@@ -68,6 +72,8 @@ _UNSEEN = (
 )
 """Ranges of characters that Unicode calls letters, marks or symbols and that show nothing."""
 # Patterns as text: one that is not used need not be compiled.
+_CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+_NO_LINE = r"[\x00-\x1f\x7f-\x9f\u2028\u2029]"
 _DURATION = r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+|[0-9]+(?:\.[0-9]+)?"
 _PIECE = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?"
 _SIZE = r"([0-9]{1,12})[ \t]*([kmgt]?)(?:i?b)?"
@@ -326,6 +332,40 @@ def text(value: str, what: str, most: int) -> str:
     if size > most:
         raise TooLarge(f"the {what} has {size} bytes; {most} are allowed: shorten it")
     return value
+
+
+def title(value: str) -> str:
+    """Return the title of a task, which is one line, without spaces at its ends."""
+    said = text(value, "title", 4 * TITLE_LIMIT).strip(" ")
+    if not said and value:
+        raise BadInput("the title has only spaces; say in a few words what it is about")
+    if len(said) > TITLE_LIMIT:
+        raise TooLarge(
+            f"the title has {len(said)} characters; {TITLE_LIMIT} are allowed:"
+            " put the rest into the text"
+        )
+    if found := re.search(_NO_LINE, said):
+        raise BadInput(
+            f"the title has a line break or a control character (U+{ord(found[0]):04X});"
+            " a title is one line: put more into the text"
+        )
+    return said
+
+
+def lines(value: str, what: str = "text", most: int = TEXT_LIMIT) -> str:
+    """Return a text of several lines, which may have tabs; a line ends with a newline alone."""
+    try:
+        said = text(value, what, most).replace("\r\n", "\n")
+    except TooLarge:
+        raise TooLarge(
+            f"the {what} has more than {most} bytes; shorten it, or put it in a file and name that"
+        ) from None
+    if found := re.search(_CONTROL, said):
+        line = said.count("\n", 0, found.start()) + 1
+        raise BadInput(
+            f"line {line} of the {what} has a control character (U+{ord(found[0]):04X}); drop it"
+        )
+    return said
 
 
 def thing(text: str) -> str:

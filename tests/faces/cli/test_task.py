@@ -56,6 +56,29 @@ def test_the_promised_words_are_answered_as_promised(ada: Shell) -> None:
     assert ada.json("task", "done", "t1", *own) == (0, {**completed, "already": True})
 
 
+def test_a_task_says_what_it_is_about_in_every_answer(ada: Shell) -> None:
+    ada.run("task", "add", "bare")
+    assert "TITLE" not in ada.run("task", "list").out
+    words = (
+        "--title",
+        "Fix the login",
+        "--text",
+        "First\n  then",
+        "--label",
+        "web",
+        "--label",
+        "a,b",
+    )
+    ada.run("task", "add", "t1", *words, "--priority", "1")
+    assert "Fix the login  web,a,b" in ada.run("task", "list", "--label", "web").out
+    assert ada.run("task", "show", "t1").out.endswith("\n\nFirst\n  then\n")
+    assert ": Fix the login\nFirst\n  then\n" in ada.run("task", "next").out
+    assert ada.json("task", "show", "t1")[1]["text"] == "First\n  then"
+    refused = ada.run("task", "add", "t2", "--text", "x" * 70_000)
+    assert "shorten it, or put it in a file" in refused.err
+    assert "begins or ends with a space" in ada.run("task", "add", "t2", "--label", "  ").err
+
+
 def test_a_task_behind_guards_says_what_keeps_it_and_what_it_lacks(
     ada: Shell, tmp_path: Path
 ) -> None:

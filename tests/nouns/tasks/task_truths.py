@@ -26,6 +26,7 @@ _FOLDERS = (
     keys.TODO,
     keys.CLAIMS,
     keys.ENDED,
+    keys.LABELS,
 )
 
 
@@ -42,6 +43,7 @@ class Board(Struct):
     hangs: dict[str, list[str]] = {}
     claims: dict[tuple[str, str], tuple[str, ...]] = {}
     ended: set[str] = set()
+    labels: dict[str, set[str]] = {}
     todo: set[str] = set()
     results: set[str] = set()
 
@@ -57,7 +59,7 @@ def look(store: Store) -> Board:
     return board
 
 
-def _learn(board: Board, item: Item) -> None:
+def _learn(board: Board, item: Item) -> None:  # noqa: C901 - one case a kind of item
     folder = item.key.partition("/")[0] + "/"
     task = keys.task_of(item.key) if folder == keys.TASKS else keys.task_in_index(item.key)
     match folder, item.key.rpartition("/")[2]:
@@ -80,6 +82,8 @@ def _learn(board: Board, item: Item) -> None:
             board.claims[item.key.split("/")[1], task] = decode_names(item)
         case keys.ENDED, _:
             board.ended.add(task)
+        case keys.LABELS, _:
+            board.labels.setdefault(task, set()).add(keys.decode(item.key.split("/")[1]))
         case keys.TASKS, "result":
             board.results.add(task)
         case _:
@@ -174,6 +178,9 @@ def _indexes(board: Board) -> Iterator[str]:
     over = {t for t, status in board.statuses.items() if status.state in ("failed", "dead")}
     if over != board.ended:
         yield f"ended {board.ended}, over {over}"
+    labels = {task: set(spec.labels) for task, spec in board.specs.items() if spec.labels}
+    if labels != board.labels:
+        yield f"labels {board.labels}, but the tasks have {labels}"
     for need in board.todo:
         state = board.statuses[need].state if need in board.statuses else "gone"
         if state != "complete":

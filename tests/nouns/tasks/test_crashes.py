@@ -57,7 +57,7 @@ def held(client: Client, task: str) -> int:
 
 
 def publish(stage: Testbed, client: Client) -> Op[Any]:
-    return client.tasks.publish("late", needs=["root", "other"], requires=["rust"])
+    return client.tasks.publish("late", needs=["root", "other"], requires=["rust"], labels=["a"])
 
 
 def claim(stage: Testbed, client: Client) -> Op[Any]:

@@ -112,7 +112,11 @@ def _published(client: Client, name: str, needs: list[str], dice: Random) -> Op[
     """Needs that are not there yet are left out; a name that is taken is no matter."""
     known = task_truths.look(client.store).statuses if not _dead(client) else {}
     return client.tasks.publish(
-        name, needs=[n for n in needs if n in known], backoff=dice.choice([0, 1]), retries=50
+        name,
+        needs=[n for n in needs if n in known],
+        labels=dice.choice([(), ("a", "b")]),
+        backoff=dice.choice([0, 1]),
+        retries=50,
     )
 
 

@@ -211,6 +211,7 @@ class TaskMachine(RuleBasedStateMachine):
                 {"name": name},
                 needs=needs,
                 guard=guards,
+                labels=("odd",) if name[-1] in "13579" else (),
                 backoff_most=LONGEST_REST,
                 **moments,
                 **{word: term for word, term in terms.items() if word != "guarded"},

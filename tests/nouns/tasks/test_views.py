@@ -13,8 +13,9 @@ import interlock
 from interlock.core import codec, keys
 from interlock.errors import BadInput, BadName, StoreDamaged
 from interlock.nouns.tasks import views
-from interlock.nouns.tasks.task import STATES, NoTask, Spec, TaskStatus
+from interlock.nouns.tasks.task import STATES, Claimed, NoTask, Spec, TaskStatus
 from interlock.nouns.tasks.task_view import TaskList, TaskView
+from interlock.runtime.text import render
 from interlock.store import Committed, Put, Range, Ref, Snapshot, Txn
 from interlock.testing.testbed import Client, Testbed
 
@@ -93,8 +94,8 @@ def test_a_list_is_filtered_by_label_requirement_worker_and_prefix(stage: Testbe
     publish(ada, "b/2", "b", labels=["red", "big"], requires=["gpu", "rust"])
     bob.run(bob.tasks.claim("b/2"))
     ada.run(ada.tasks.claim("a"))
-    assert listed(ada, label=["red"]) == ["a", "b/1", "b/2", "b"]
-    assert listed(ada, label=["big", "red"]) == ["b/2", "b"]
+    assert listed(ada, label=["red"]) == ["a", "b", "b/1", "b/2"]
+    assert listed(ada, label=["big", "red"]) == ["b", "b/2"]
     assert listed(ada, requires=["rust"]) == ["b/2", "b"]
     assert listed(ada, holder="bob") == ["b/2"]
     assert listed(ada, holder="bob", all=True, label=["big"]) == ["b/2"]
@@ -103,13 +104,22 @@ def test_a_list_is_filtered_by_label_requirement_worker_and_prefix(stage: Testbe
     assert listed(ada, prefix="b/", all=True) == ["b/1", "b/2"]
 
 
-@pytest.mark.parametrize("query", [{}, {"all": True}, {"state": ["pending", "complete"]}])
+@pytest.mark.parametrize(
+    "query",
+    [
+        {},
+        {"all": True},
+        {"state": ["pending", "complete"]},
+        {"label": ["x"]},
+        {"label": ["x"], "all": True},
+    ],
+)
 def test_pages_join_to_the_whole_whatever_the_ids_and_the_way(
     ada: Client, query: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids with signs that sort before and after the separator of keys."""
     ids = ["a", "a-b", "a.b", "a/b", "a0", "a:b", "A", "a/b/c", "a/b-c", "aa", "z" * 200]
-    publish(ada, *ids)
+    publish(ada, *ids, labels=["x"])
     whole = listed(ada, **query)
     assert sorted(whole) == sorted(ids)
     for limit in (1, 2, 5):
@@ -330,3 +340,52 @@ def test_a_task_that_cannot_be_read_is_left_out_and_the_others_are_listed(
     assert listed(ada) == listed(ada, all=True) == ["good", "later"]
     with pytest.raises(StoreDamaged, match="tasks/bad/"):
         show(ada, "bad")
+
+
+def test_a_task_has_a_title_a_text_and_labels_beside_its_data(ada: Client) -> None:
+    said = {"title": "Fix the login", "text": "Step 1\n\tstep 2\n", "labels": ["web", "auth"]}
+    publish(ada, "t", **said)
+    found = show(ada, "t")
+    assert (found.title, found.text, found.labels) == (*list(said.values())[:2], ("web", "auth"))
+    assert [task.title for task in ada.run(ada.tasks.list()).tasks] == ["Fix the login"]
+    claimed = ada.run(ada.tasks.next())
+    assert isinstance(claimed, Claimed)
+    assert (claimed.title, claimed.text, claimed.labels) == (*list(said.values())[:2], found.labels)
+
+
+def test_a_title_of_another_program_cannot_draw_on_the_terminal(ada: Client) -> None:
+    publish(ada, "t", text="one\n\ttwo")
+    spec = Spec(at=1.0, title="a\x1b[2Jb\nc", text="x\x1b[2J\n\ty\rz")
+    ada.store.commit(Txn(id="put", puts=(Put(keys.data("t"), codec.encode(spec)),), quiet=True))
+    assert "a\\x1b[2Jb\\nc" in render(ada.run(ada.tasks.list()))
+    assert render(show(ada, "t")).endswith("\n\nx\\x1b[2J\n\ty\\rz")
+
+
+def test_tasks_are_listed_by_label_whatever_their_state(ada: Client) -> None:
+    one_in_each_state(ada)
+    publish(ada, "a", "a-1", "a/2", "z", labels=["x", "y"])
+    publish(ada, "b", "c", labels=["y"])
+    complete(ada, "z", "c")
+    assert listed(ada, label=["x"]) == listed(ada, label=["x"], limit=1) == ["a", "a/2", "a-1"]
+    assert listed(ada, label=["y"], all=True, limit=2) == ["a", "a/2", "a-1", "b", "c", "z"]
+    assert listed(ada, label=["y", "x"], state=["complete"]) == ["z"]
+    assert listed(ada, label=["y"], prefix="a/") == ["a/2"]
+    assert listed(ada, label=["none"]) == listed(ada, label=["y", "none"]) == []
+
+
+def test_a_label_that_few_open_tasks_have_is_found_among_many_complete_ones(ada: Client) -> None:
+    for number in range(60):
+        publish(ada, f"t{number:02}", labels=["x"])
+        complete(ada, f"t{number:02}")
+    publish(ada, "u", "v", labels=["x"])
+    assert listed(ada, label=["x"], limit=1) == ["u", "v"]
+
+
+def test_a_label_reads_its_own_tasks_alone(
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(ada, *[f"t{number:03}" for number in range(200)])
+    publish(ada, "m1", "m2", labels=["x"])
+    counting = Counting(stage, monkeypatch)
+    assert listed(ada, label=["x"]) == ["m1", "m2"]
+    assert counting.items < 12

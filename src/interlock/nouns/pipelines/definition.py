@@ -34,6 +34,8 @@ class PhaseTask(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_un
     requires: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    title: str = ""
+    text: str = ""
     guard: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
 

@@ -38,7 +38,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PHASE = ("name", "pre", "post", "on_failure", "max_age", "retries", "hold", "tasks")
-_TASK = ("id", "data", "priority", "requires", "needs", "labels", "guard", "evidence")
+_TASK = (
+    "id",
+    "data",
+    "priority",
+    "requires",
+    "needs",
+    "labels",
+    "title",
+    "text",
+    "guard",
+    "evidence",
+)
 
 
 class PipelineReader:
@@ -179,6 +190,8 @@ def _task(draft: PlanTask) -> d.PhaseTask:
         requires=draft.requires,
         needs=draft.needs,
         labels=draft.labels,
+        title=draft.title,
+        text=draft.text,
         guard=draft.guard,
         evidence=draft.evidence,
     )

@@ -90,8 +90,13 @@ def _plain_task(task: PhaseTask) -> dict[str, object]:
         "needs": task.needs,
         "labels": task.labels,
     }
-    later = {"guard": task.guard, "evidence": task.evidence}
-    return plain | {field: names for field, names in later.items() if names}
+    later = {
+        "guard": task.guard,
+        "evidence": task.evidence,
+        "title": task.title,
+        "text": task.text,
+    }
+    return plain | {field: said for field, said in later.items() if said}
 
 
 def digest_of(definition: PipelineDefinition) -> str:

@@ -99,6 +99,8 @@ def specs_of(
             requires=tuple(sorted(task.requires)),
             needs=tuple([task_id(pipeline, need) if need in own else need for need in task.needs]),
             labels=task.labels,
+            title=task.title,
+            text=task.text,
             guards=task.guard,
             evidence=task.evidence,
             trace=trace,
@@ -164,17 +166,18 @@ def check_definition(definition: PipelineDefinition, operations: int, size: int)
     own = {task.id for phase in definition.phases for task in phase.tasks}
     for phase in definition.phases:
         room = operations - OWN_OPERATIONS - HOLD_OPERATIONS * len(phase.hold)
-        if len(phase.tasks) * TASK_OPERATIONS > room:
+        labels = sum(len(task.labels) for task in phase.tasks)
+        if len(phase.tasks) * TASK_OPERATIONS + labels > room:
             raise TooLarge(
                 f"phase {phase.name!r} of {definition.name!r} publishes {len(phase.tasks)} tasks;"
                 f" this store takes {max(room, 0) // TASK_OPERATIONS} in one commit:"
                 " divide them among phases, or publish them as a plan and wait for"
                 " tasks_complete"
             )
-        if sum(len(bytes(task.data)) for task in phase.tasks) > size // 2:
+        if sum(len(bytes(task.data)) + 4 * len(task.text) for task in phase.tasks) > size // 2:
             raise TooLarge(
                 f"the tasks of phase {phase.name!r} of {definition.name!r} have more than"
-                f" {size // 2} bytes of data; put the data elsewhere, and name it in the task"
+                f" {size // 2} bytes of data and text; put them elsewhere, and name it in the task"
             )
         earlier |= {task.id for task in phase.tasks}
         for task in phase.tasks:

@@ -48,7 +48,7 @@ STALE = "stale"
 """The outcome of an intake whose trust, or whose own swarm, was not as it was read."""
 AT_ONCE = 48
 """Envelopes that are read, verified and committed together, at most."""
-_OPERATIONS = 16
+_OPERATIONS = 17
 """Operations of one envelope in the commit that takes it in, at most."""
 _FEW = 8
 """Envelopes that are read together with their bodies, of which nothing is known before."""

@@ -40,6 +40,8 @@ class TaskCalls(Calls[D]):
         priority: int = task_types.PRIORITY,
         requires: Iterable[str] = (),
         needs: Iterable[str] = (),
+        title: str = "",
+        text: str = "",
         labels: Iterable[str] = (),
         guard: str | Iterable[str] = (),
         evidence: str | Iterable[str] = (),
@@ -52,6 +54,8 @@ class TaskCalls(Calls[D]):
     ) -> Op[task_types.PublishOutcome]:
         """Publish a task; without an id it gets a fresh one.
 
+        Its ``title`` is one line, its ``text`` as much as a person wants to say (up to 64 KiB);
+        ``data`` are for the program that does it.
         A lower ``priority`` comes first.  ``next`` gives it only to workers that can do all that it
         ``requires``, and it is blocked until all its ``needs`` are complete and each ``guard``
         passes.  It can be completed while all guards of its ``evidence`` pass.  It does not begin
@@ -79,6 +83,8 @@ class TaskCalls(Calls[D]):
             requires=tuple(sorted(validate.names(requires, "requires", task_types.REQUIRES_LIMIT))),
             needs=wanted,
             labels=validate.names(labels, "labels", task_types.LABELS_LIMIT),
+            title=validate.title(title),
+            text=validate.lines(text),
             guards=_guards(guard, "guard"),
             evidence=_guards(evidence, "evidence"),
             not_before=begins,

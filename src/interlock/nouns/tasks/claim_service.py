@@ -577,14 +577,20 @@ class ClaimService:
         if (spec := decode_spec(item)) is not None:
             self._remember(outcome.task, spec)
             outcome = replace(
-                outcome, data=spec.data, priority=spec.priority, requires=spec.requires
+                outcome,
+                data=spec.data,
+                priority=spec.priority,
+                requires=spec.requires,
+                title=spec.title,
+                text=spec.text,
+                labels=spec.labels,
             )
         data = msgspec.json.decode(outcome.data)
         return replace(outcome, token=base + (done.revision or 0), data=data)
 
     def _remember(self, task: str, spec: task_types.Spec) -> None:
         """Keep what completing needs of a task that was claimed blindly."""
-        self.specs[task] = replace(spec, data=Raw(b"null"))
+        self.specs[task] = replace(spec, data=Raw(b"null"), text="")
         if len(self.specs) > _SPECS:
             with suppress(RuntimeError, StopIteration):  # another thread was quicker
                 self.specs.pop(next(iter(self.specs)), None)

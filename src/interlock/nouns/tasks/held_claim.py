@@ -356,6 +356,21 @@ class ClaimHandle(HeldHandle[D]):
         return self._holding.claimed.task
 
     @property
+    def title(self) -> str:
+        """What the task is about; empty if its publisher did not say."""
+        return self._holding.claimed.title
+
+    @property
+    def text(self) -> str:
+        """What is to be done, in the words of its publisher."""
+        return self._holding.claimed.text
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the task."""
+        return self._holding.claimed.labels
+
+    @property
     def data(self) -> Any:  # noqa: ANN401 - any JSON value
         """The data of the task."""
         return self._holding.claimed.data

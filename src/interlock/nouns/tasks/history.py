@@ -190,7 +190,9 @@ def _with_spec(event: TaskEvent, spec: Spec | None) -> TaskEvent:
     if spec is None or event.event not in WORK_EVENTS:
         return event
     data = msgspec.json.decode(spec.data)
-    return replace(event, data=data, priority=spec.priority, requires=spec.requires)
+    return replace(
+        event, data=data, priority=spec.priority, requires=spec.requires, title=spec.title
+    )
 
 
 class TaskHistory(NounHistory):

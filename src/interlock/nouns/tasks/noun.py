@@ -33,6 +33,8 @@ class TaskAdd(Request, frozen=True, kw_only=True):
             "name", "its id, which no other task may have; generated if left out", positional=True
         ),
     ] = None
+    title: Annotated[str, option("text", "what it is about, in a line")] = ""
+    text: Annotated[str, option("body", "what to do, in any words; - for stdin; up to 64 KiB")] = ""
     data: Annotated[Any, option("json", f"the data for its worker: {_JSON}")] = None
     priority: Annotated[
         int,
@@ -229,6 +231,8 @@ def _add(fleet: "FleetCalls", request: TaskAdd) -> "Op[task_types.PublishOutcome
         priority=request.priority,
         requires=request.requires,
         needs=request.needs,
+        title=request.title,
+        text=request.text,
         labels=request.label,
         guard=request.guard,
         evidence=request.evidence,
@@ -302,6 +306,7 @@ NOUN = Noun(
             aliases=("task publish",),
             act=_add,
             examples=(
+                "interlock task add t1 --title 'Fix the login' --text - --label web < login.md",
                 "interlock task add t1 --data '{\"x\": 1}' --priority 2 --requires rust",
                 "interlock task add t2 --needs t1 --data @spec.json --agent ada",
                 "interlock task add t3 --guard calm --evidence tested --agent ada",

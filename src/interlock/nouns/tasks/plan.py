@@ -59,6 +59,8 @@ class PlanTask(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     requires: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    title: str = ""
+    text: str = ""
     guard: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     not_before: str | float | datetime | None = None
@@ -72,7 +74,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """The tasks of a checked plan, each after its needs.
 
     ``places`` are their positions in the file, and ``where`` the same in words; ``outside`` are
-    needs that must exist already; ``trace`` is the trace that its tasks are published under.
+    needs that must exist already; ``trace`` is the trace that its tasks are published under;
+    ``name`` is the id that its author gave it.
     """
 
     id: str
@@ -82,6 +85,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     outside: tuple[str, ...]
     where: Mapping[str, str] = {}
     trace: str = ""
+    name: str = ""
 
     @property
     def batch(self) -> str:
@@ -97,7 +101,7 @@ class Plan(Struct, frozen=True, kw_only=True):
             if fields[moment] is not None:
                 fields[moment] = validate.future_moment(fields[moment], at)
         at = round(at + self.places[id_] * _AGE, 6)
-        return Spec(at=at, by=by, trace=self.trace, **fields)
+        return Spec(at=at, by=by, trace=self.trace, plan=self.name, **fields)
 
 
 def read_file(file: str) -> list[PlanEntry]:
@@ -205,6 +209,7 @@ def plan_of(found: ParsedPlan, id_: str | None = None) -> Plan:
         places=places,
         outside=found.outside,
         where=found.where,
+        name=id_ or "",
     )
 
 
@@ -350,6 +355,8 @@ _FIELDS: dict[object, Callable[[Any], Any]] = {
     "requires": _names("requires", task.REQUIRES_LIMIT, ordered=False),
     "needs": _names("needs", task.NEEDS_LIMIT),
     "labels": _names("labels", task.LABELS_LIMIT),
+    "title": validate.title,
+    "text": validate.lines,
     "guard": _names("guard", task.GUARDS_LIMIT),
     "evidence": _names("evidence", task.GUARDS_LIMIT),
     "not_before": _moment("not_before"),

@@ -44,8 +44,11 @@ VERB = "task.import"
 _OPERATIONS = 10
 """The most operations that publishing one task takes."""
 _DELETE_OPERATIONS = 4
+"""The most operations that deleting one hidden task takes, without its labels."""
 _ENVELOPE = 512
 """Bytes of a task in addition to its data and its names."""
+_LABEL = 80
+"""Bytes of a label in an entry of the record, in addition to the names in its key."""
 
 
 class CommitLimits(Struct, frozen=True, kw_only=True, gc=False):
@@ -264,10 +267,18 @@ def delete_portion(
         return Decision(outcome=False)
     changes.rely(keys.status(batch))
     changes.facts.need_statuses(hangers)
-    for id_ in hangers:
+    hidden = {id_: None for id_ in hangers if (each := changes.status(id_)) and each.on == batch}
+    changes.facts.need_all(changes.facts.labels, hidden)
+    for number, id_ in enumerate(hangers):
+        labels = changes.facts.labels(id_) if id_ in hidden else ()
+        room = changes.facts.max_operations - changes.size
+        if number and len(labels) + 2 * _DELETE_OPERATIONS > room:
+            more = True
+            break
         changes.delete(keys.hangs(batch, id_))
-        if (held := changes.status(id_)) is not None and held.on == batch:
+        if id_ in hidden:
             changes.rely(keys.status(id_))
+            changes.list_labels(id_, (), labels)
             changes.delete(keys.data(id_), keys.status(id_))
     if not more:
         changes.delete(keys.data(batch), keys.status(batch))
@@ -287,7 +298,8 @@ def check_sizes(wanted: Plan, most: int) -> None:
 def _weight(draft: PlanTask) -> int:
     """An upper estimate of the bytes of a task."""
     names = (*draft.needs, *draft.requires, *draft.labels, *draft.guard, *draft.evidence)
-    return _ENVELOPE + len(bytes(draft.data)) + sum(map(len, names)) + 3 * len(names)
+    said = 4 * (len(draft.title) + len(draft.text))
+    return _ENVELOPE + len(bytes(draft.data)) + said + sum(map(len, names)) + 3 * len(names)
 
 
 def fits(wanted: Plan, limits: CommitLimits) -> bool:
@@ -300,12 +312,14 @@ def portions(wanted: Plan, limits: CommitLimits) -> Iterator[Sequence[PlanTask]]
     first = operations = text = size = 0
     for number, draft in enumerate(wanted.drafts):
         more = progress_rules.ENTRY_TEXT + progress_rules.ENTRY_NAMES * len(draft.id)
+        more += sum(_LABEL + 3 * (len(label) + len(draft.id)) for label in draft.labels)
         heavy = more + _weight(draft)
-        operations, text, size = operations + _OPERATIONS, text + more, size + heavy
+        needed = _OPERATIONS + len(draft.labels)
+        operations, text, size = operations + needed, text + more, size + heavy
         over = operations > limits.operations or text > limits.text or size > limits.size
         if over and number > first:
             yield wanted.drafts[first:number]
-            first, operations, text, size = number, _OPERATIONS, more, heavy
+            first, operations, text, size = number, needed, more, heavy
     yield wanted.drafts[first:]
 
 

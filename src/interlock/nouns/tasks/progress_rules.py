@@ -57,6 +57,8 @@ def create(
         _measure(changes, id_, spec.deadline)
         spec = replace(spec, measured=True)
     changes.put(keys.data(id_), spec)
+    if spec.labels:
+        changes.list_labels(id_, spec.labels)
     if not need:
         _announce(changes, id_, spec)
     changes.rely(keys.status(id_))

@@ -92,7 +92,7 @@ class TaskRetention:
         self._keep = keep
         self._scan: RetentionScan | None = None
         self._cut = 0
-        self._suspects: dict[str, int] = {}
+        self._suspects: dict[str, EndedTask] = {}
         self._began = False
         self._last_survey: RetentionSurvey | None = None
         """The survey of the last scan, if that left nothing to do at once."""
@@ -196,7 +196,7 @@ class TaskRetention:
         self._limit = scan.pages.limit
         expired = scan.expired(some)
         scan.suspect(each for each in expired if not each.complete)
-        complete = {each.task: each.revision for each in expired if each.complete}
+        complete = {each.task: each for each in expired if each.complete}
         chosen = dict(islice(complete.items(), bound))
         done = yield from self._delete(actor, chosen, None)
         gone = chosen if done == len(chosen) else {}
@@ -230,14 +230,12 @@ class TaskRetention:
         if scan.pages.items > _LONG and survey.settles(self._keep, survey.at, 0):
             yield from self._runner.change(deciding, actor)
 
-    def _delete(self, actor: Actor, chosen: Mapping[str, int], mark: int | None) -> Op[int]:
+    def _delete(self, actor: Actor, chosen: Mapping[str, EndedTask], mark: int | None) -> Op[int]:
         """Delete these in portions; failed ones only if the mark of needs is still ``mark``."""
-        done, left = 0, iter(chosen.items())
+        done = 0
         base = yield from self._runner.base()
         room = TaskReader(self._runner, base).facts.max_operations
-        while some := dict(
-            islice(left, max(1, min(room // retention_rules.OPERATIONS - 1, _AT_ONCE)))
-        ):
+        for some in _portions(chosen.values(), room - retention_rules.OPERATIONS):
             try:
                 changed: Decided[Forgotten] = yield from self._runner.change(
                     partial(self._deciding, some, base, mark), actor
@@ -249,7 +247,7 @@ class TaskRetention:
         return done
 
     def _deciding(
-        self, chosen: Mapping[str, int], base: int, mark: int | None
+        self, chosen: Sequence[EndedTask], base: int, mark: int | None
     ) -> DecideOp[Forgotten]:
         reader, failed = TaskReader(self._runner, base), mark is not None
         if failed:
@@ -257,12 +255,13 @@ class TaskRetention:
             if mark != (0 if needed is None else needed.revision):
                 return Decision(outcome=Forgotten())
         reader.learn((yield tuple(_relied(chosen))).items)
-        read = {task: base + revision for task, revision in chosen.items()}
-        return (
-            yield from reader.change(
-                lambda changes: retention_rules.delete(changes, read, failed=failed)
-            )
+        decide = partial(
+            retention_rules.delete,
+            aims={each.task: base + each.revision for each in chosen},
+            failed=failed,
+            labels={each.task: each.labels for each in chosen if each.labels},
         )
+        return (yield from reader.change(decide))
 
 
 def retention_limits(settings: Settings | None) -> RetentionLimits:
@@ -283,10 +282,24 @@ def _survey(item: Item | None) -> RetentionSurvey | None:
     return _SURVEY.read_if_present(item)
 
 
-def _relied(tasks: Mapping[str, int]) -> Iterator[str]:
-    for task in tasks:
-        yield keys.status(task)
-        yield keys.todo(task)
+def _portions(chosen: Iterable[EndedTask], room: int) -> Iterator[list[EndedTask]]:
+    """The tasks in portions, each for one commit with so many operations."""
+    some: list[EndedTask] = []
+    size = 0
+    for each in chosen:
+        if some and (len(some) == _AT_ONCE or size + each.operations > room):
+            yield some
+            some, size = [], 0
+        some.append(each)
+        size += each.operations
+    if some:
+        yield some
+
+
+def _relied(chosen: Iterable[EndedTask]) -> Iterator[str]:
+    for each in chosen:
+        yield keys.status(each.task)
+        yield keys.todo(each.task)
 
 
 SUSPECTS = 1_000
@@ -307,13 +320,13 @@ class RetentionScan:
         age: float,
         *,
         cut: int,
-        suspects: dict[str, int],
+        suspects: dict[str, EndedTask],
         pages: Pages,
     ) -> None:
         self.mark = facts.mark
         self.cut = cut
         self.suspects = suspects
-        self.new_suspects: dict[str, int] = {}
+        self.new_suspects: dict[str, EndedTask] = {}
         """The suspects of the next scan."""
         self.pages = pages
         self.whole = not pages.after
@@ -354,7 +367,7 @@ class RetentionScan:
         """Make these suspects of the next scan, unless they are suspects of this one."""
         for each in some:
             if each.task not in self._tried and len(self.new_suspects) < SUSPECTS:
-                self.new_suspects[each.task] = each.revision
+                self.new_suspects[each.task] = each
 
     def keep(self, some: Sequence[EndedTask]) -> None:
         """Count these as tasks that stay."""

@@ -50,18 +50,28 @@ DAY = 86400.0
 """A survey that is dated this far ahead is ignored."""
 NEVER = 1 << 63
 OPERATIONS = 7
-"""The most operations that deleting one task takes."""
+"""The most operations that deleting one task without labels takes."""
 
+_NO_LABELS: Mapping[str, Sequence[str]] = {}
 _OVER: tuple[State, ...] = ("complete", "failed", "dead")
 
 
 class EndedTask(Struct, frozen=True, kw_only=True, gc=False):
-    """An ended task: the revision that wrote its end, and when it ended."""
+    """An ended task: the revision that wrote its end, when it ended, and what to delete with it.
+
+    Only a task that has not ended can be edited, so a task that is as it was read has these labels.
+    """
 
     task: str
     revision: int
     at: float
     complete: bool
+    labels: tuple[str, ...] = ()
+
+    @property
+    def operations(self) -> int:
+        """The most operations that deleting it takes."""
+        return OPERATIONS + len(self.labels)
 
 
 class RetentionSurvey(Struct, frozen=True, kw_only=True):
@@ -104,7 +114,7 @@ def ended_task(task: str, revision: int, status: TaskStatus, spec: Spec) -> Ende
     if status.state not in _OVER or (task.startswith(BATCH) and not complete):
         return None
     at = max(status.since, spec.at)
-    return EndedTask(task=task, revision=revision, at=at, complete=complete)
+    return EndedTask(task=task, revision=revision, at=at, complete=complete, labels=spec.labels)
 
 
 def expired(some: Sequence[EndedTask], before: float, young: int, cut_at: int) -> list[EndedTask]:
@@ -146,9 +156,15 @@ def suspect() -> Decision[None]:
 
 
 def delete(
-    changes: TaskChanges, aims: Mapping[str, int], *, failed: bool = False
+    changes: TaskChanges,
+    aims: Mapping[str, int],
+    *,
+    failed: bool = False,
+    labels: Mapping[str, Sequence[str]] = _NO_LABELS,
 ) -> Decision[Forgotten]:
     """Delete these tasks with all their items, if they are as they were at these revisions.
+
+    ``labels`` are those of the tasks at these revisions.
 
     A caller that gives ``failed`` tasks has seen that no task needs them, and checks
     ``meta/needed``.
@@ -157,6 +173,7 @@ def delete(
     for task in gone:
         changes.rely(keys.status(task), keys.todo(task))
         changes.delete(keys.data(task), keys.status(task), keys.result(task))
+        changes.list_labels(task, (), labels.get(task, ()))
         if (known := changes.facts.status(task)) is not None and known.gated:
             changes.awaits(f"task/{task}")
         if failed:

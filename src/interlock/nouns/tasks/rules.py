@@ -421,6 +421,9 @@ def _hold(
         priority=task.PRIORITY if spec is None else spec.priority,
         grant=request.claim,
         requires=() if spec is None else spec.requires,
+        title="" if spec is None else spec.title,
+        text="" if spec is None else spec.text,
+        labels=() if spec is None else spec.labels,
     )
 
 

@@ -40,6 +40,7 @@ Indexes say where to look and are never the truth:
             an awaited need also unblocks its dependents, as far as they fit, and leaves a mark
             (``todo``) for the rest.
     ended   Tasks that failed or died.
+    labels  Each task that has labels, under each of them, from its publishing to its deletion.
 
 A task can only need tasks that exist, and a complete task stays complete.  So a cycle of needs can
 come only from tasks that are published together, and is refused there (``plan.py``).  Ended tasks
@@ -101,6 +102,7 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     ``trace`` is the trace of its publisher; without one it is the id of the task.  It can be
     claimed while all its ``guards`` pass, and completed while all guards of its ``evidence`` pass.
     ``measured`` says that a liveness key exists for its deadline; an older version puts none.
+    ``plan`` is the name of the import that published it, if that has one.
     """
 
     at: float
@@ -119,6 +121,9 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     measured: bool = False
     guards: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
+    title: str = ""
+    text: str = ""
+    plan: str = ""
 
     @property
     def requirement_set(self) -> str:
@@ -243,10 +248,12 @@ class TaskExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exist
 
 
 class Claimed(outcomes.Acquired, frozen=True, kw_only=True, tag="claimed"):
-    """The task is yours; ``data`` was published with it.
+    """The task is yours; its ``title``, ``text`` and ``data`` were published with it.
 
     Only ``next`` compares what it ``requires`` with your abilities.
     """
+
+    of_lines = ("text",)
 
     task: str
     token: int | None = None
@@ -257,6 +264,9 @@ class Claimed(outcomes.Acquired, frozen=True, kw_only=True, tag="claimed"):
     priority: int = PRIORITY
     grant: str = ""
     requires: tuple[str, ...] = ()
+    title: str = ""
+    text: str = ""
+    labels: tuple[str, ...] = ()
 
 
 class Taken(outcomes.Busy, frozen=True, kw_only=True, tag="taken"):
@@ -489,7 +499,7 @@ EVENT_NAMES: tuple[EventName, ...] = get_args(EventName)
 
 
 class TaskEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A change of a task; of a task that is published or ready also its data."""
+    """A change of a task; of a task that is published or ready also its title and its data."""
 
     event: EventName | Literal["missed"]
     task: str = ""
@@ -498,6 +508,7 @@ class TaskEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     revision: int = 0
     priority: int | None = None
     requires: tuple[str, ...] = ()
+    title: str = ""
     data: Any = None
 
 

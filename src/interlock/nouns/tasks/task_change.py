@@ -105,6 +105,14 @@ class TaskFacts(Facts):
             raise AssertionError(f"task {task} has no data")
         return spec
 
+    def labels(self, task: str) -> tuple[str, ...]:
+        """The labels of a task; none if its data are lost."""
+        try:
+            spec = self.specs[task]
+        except KeyError:
+            raise Missing((keys.data(task),)) from None
+        return () if spec is None else spec.labels
+
     def status(self, task: str) -> TaskStatus | None:
         """The status of a task as it was read; None if it does not exist."""
         try:
@@ -311,6 +319,13 @@ class TaskChanges(Changes[TaskFacts]):
     def wake_workers(self, spec: Spec) -> None:
         """Wake the workers that wait for tasks with these requirements."""
         self.signal(keys.wake_ready(spec.requirement_set))
+
+    def list_labels(self, task: str, labels: Iterable[str], before: Iterable[str] = ()) -> None:
+        """List a task under these labels, and no longer under those that it had before."""
+        now, then = frozenset(labels), frozenset(before)
+        for label in sorted(now - then):
+            self.put(keys.label(label, task), {})
+        self.delete(*[keys.label(label, task) for label in sorted(then - now)])
 
     def listed(self, task: str, verb: str) -> Decision[bool]:
         """List the set of requirements of a task again; whether it was missing."""

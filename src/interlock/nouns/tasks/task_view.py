@@ -24,6 +24,7 @@ class ListedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     task: str
     state: State
+    title: str = ""
     priority: int
     attempts: int
     retries: int
@@ -48,11 +49,15 @@ class ListedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     published_by: str = ""
     not_before: float | None = None
     deadline: float | None = None
+    plan: str = ""
 
 
 class TaskView(ListedTask, frozen=True, kw_only=True, omit_defaults=True):
-    """One task with its data and its ``result``, or the ``error`` if it failed."""
+    """One task with its text, its data and its ``result``, or the ``error`` if it failed."""
 
+    of_lines = ("text",)
+
+    text: str = ""
     data: Any = None
     result: Any = None
     error: Any = None

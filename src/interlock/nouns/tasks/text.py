@@ -29,6 +29,7 @@ _COLOURS = {
     "failed": "red", "dead": "red",
 }  # fmt: skip
 _EVENTS = {"failed": "red", "dead": "red", "reclaimed": "yellow", "cancelled": "yellow"}
+_COLUMNS = ("TASK", "STATE", "PRIORITY", "TITLE", "LABELS", "NOTE")
 _LONG = 1000
 _NAMED = 5
 
@@ -53,8 +54,10 @@ def _claimed(outcome: task_types.Claimed, paint: Paint) -> str:
     again = f", attempt {outcome.attempt}" if outcome.attempt > 1 else ""
     head = f"{paint('green', 'claimed')} {outcome.task}, token {outcome.token}"
     able = f"; it requires {', '.join(outcome.requires)}" if outcome.requires else ""
+    title = f": {paint('bold', outcome.title)}" if outcome.title else ""
+    text = f"\n{outcome.text.rstrip()}" if outcome.text else ""
     data = "" if outcome.data is None else f"\n{as_json(outcome.data)}"
-    return f"{head}{lives(outcome.expires_in)}{again}{able}{data}"
+    return f"{head}{lives(outcome.expires_in)}{again}{able}{title}{text}{data}"
 
 
 def _taken(outcome: task_types.Taken, paint: Paint) -> str:
@@ -182,6 +185,7 @@ def _unchanged(outcome: task_types.Unchanged, paint: Paint) -> str:
 def _task_view(task: TaskView, paint: Paint) -> str:
     facts = [
         ("task", task.task),
+        ("title", paint("bold", task.title) if task.title else ""),
         ("state", paint(_COLOURS[task.state], task.state) + (", stale" if task.stale else "")),
         ("holder", task.holder),
         ("token", "" if task.token is None else str(task.token)),
@@ -203,6 +207,7 @@ def _task_view(task: TaskView, paint: Paint) -> str:
         ("labels", ", ".join(task.labels)),
         ("guards", ", ".join(task.guards)),
         ("evidence", ", ".join(task.evidence)),
+        ("plan", task.plan),
         ("published", f"{ago(task.published_at)} by {task.published_by}"),
         ("not before", ago(task.not_before)),
         ("deadline", ago(task.deadline)),
@@ -210,15 +215,18 @@ def _task_view(task: TaskView, paint: Paint) -> str:
         ("result", _short(task.result)),
         ("error", _short(task.error)),
     ]
-    return listed(facts)
+    return f"{listed(facts)}\n\n{task.text.rstrip()}" if task.text else listed(facts)
 
 
 def _task_list(outcome: TaskList, paint: Paint) -> str:
     if not outcome.tasks:
         return "no task here is like that; 'interlock task list --all' has complete ones, too"
-    titles = ("TASK", "STATE", "PRIORITY", "LABELS", "NOTE")
-    rows = table(titles, [_row(task, paint) for task in outcome.tasks], paint)
-    return f"{rows}\nmore: --after {outcome.more}" if outcome.more else rows
+    rows = [_row(task, paint) for task in outcome.tasks]
+    titled = any(task.title for task in outcome.tasks)
+    shown = [place for place, name in enumerate(_COLUMNS) if titled or name != "TITLE"]
+    titles, *cells = [[row[place] for place in shown] for row in (_COLUMNS, *rows)]
+    text = table(titles, cells, paint)
+    return f"{text}\nmore: --after {outcome.more}" if outcome.more else text
 
 
 def _attempts(task: ListedTask) -> str:
@@ -230,7 +238,8 @@ def _attempts(task: ListedTask) -> str:
 
 def _row(task: ListedTask, paint: Paint) -> tuple[str, ...]:
     state = paint(_COLOURS[task.state], task.state)
-    return task.task, state, str(task.priority), ",".join(task.labels), _note(task, paint)
+    labels, note = ",".join(task.labels), _note(task, paint)
+    return task.task, state, str(task.priority), task.title, labels, note
 
 
 def _note(task: ListedTask, paint: Paint) -> str:
@@ -288,8 +297,9 @@ def _event(outcome: task_types.TaskEvent, paint: Paint) -> str:
     who = f" by {outcome.agent}" if outcome.agent else ""
     requires = f", requires {', '.join(outcome.requires)}" if outcome.requires else ""
     data = "" if outcome.data is None else f"  {as_json(outcome.data)[:_LONG]}"
+    title = f": {outcome.title}" if outcome.title else ""
     word = paint(_EVENTS.get(outcome.event, "green"), f"{outcome.event:<9}")
-    return f"{outcome.revision:>6}  {word}  {outcome.task}{who}{requires}{data}"
+    return f"{outcome.revision:>6}  {word}  {outcome.task}{who}{requires}{title}{data}"
 
 
 def _plan_imported(outcome: task_types.Imported, paint: Paint) -> str:

@@ -39,7 +39,7 @@ from interlock.nouns.tasks.task_reader import (
     decode_status,
 )
 from interlock.nouns.tasks.task_view import ListedTask, TaskList, TaskView
-from interlock.runtime.reads import MOST_PAGE, Pages, looked_up, readable
+from interlock.runtime.reads import FIRST_PAGE, MOST_PAGE, Pages, looked_up, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import Op, Read
 from interlock.store import Item, Range
@@ -195,8 +195,12 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
 
     def names(self, task: str) -> bool:
         """Whether a task may match, by its id alone."""
-        later = not self.after or _order(task) > _order(self.after)
+        later = not self.after or self.order(task) > self.order(self.after)
         return later and task.startswith(self.prefix) and not task.startswith(BATCH)
+
+    def order(self, task: str) -> str:
+        """The sort key that orders ids as the store orders the keys that are read."""
+        return keys.encode(task) if self.labels else keys.encode(task) + "/"
 
     def keeps(self, task: TaskSnapshot) -> bool:
         """Whether a task matches; a damaged one is left to ``doctor``."""
@@ -227,6 +231,7 @@ def show(runner: Runner, task: str) -> Op[TaskView | task_types.NoTask]:
     came = decode_result(snapshot[result])
     return TaskView(
         **asdict(listed),
+        text=found.spec.text,
         data=_value(found.spec.data),
         result=None if came is None else _value(came.result),
         error=None if came is None else _value(came.error),
@@ -235,7 +240,8 @@ def show(runner: Runner, task: str) -> Op[TaskView | task_types.NoTask]:
 
 def list_tasks(runner: Runner, query: TaskQuery) -> Op[TaskList]:
     """The tasks that match a query, by id."""
-    source = _OpenTasks(query) if query.states <= OPEN else _TaskScan(query)
+    scan = (yield from _label_scan(query)) if query.labels else _TaskScan(query)
+    source = _OpenTasks(query, scan) if query.states <= OPEN else scan
     portion = min(_TASKS_AT_ONCE, query.limit + 1)
     found: list[TaskSnapshot] = []
     while len(found) <= query.limit and (some := (yield from source.take())) is not None:
@@ -280,11 +286,11 @@ def _with_gates(tasks: Sequence[ListedTask]) -> Op[tuple[ListedTask, ...]]:
 def _matching(runner: Runner, query: TaskQuery, tasks: Iterable[str]) -> Op[list[TaskSnapshot]]:
     """The tasks of these that match a query, without those of a batch that is not complete.
 
-    Their data are dropped, since they would make a long list heavy.
+    Their data and texts are dropped, since they would make a long list heavy.
     """
     read = yield from read_tasks(runner, tasks)
     found = [
-        replace(each, spec=replace(each.known_spec, data=_NO_DATA))
+        replace(each, spec=replace(each.known_spec, data=_NO_DATA, text=""))
         for each in read
         if query.keeps(each)
     ]
@@ -305,6 +311,7 @@ def _listed_task(task: TaskSnapshot, *, stale: bool) -> ListedTask:
     listed = ListedTask(
         task=task.task,
         state=status.state,
+        title=spec.title,
         priority=spec.priority,
         attempts=status.attempts,
         retries=spec.retries,
@@ -323,6 +330,7 @@ def _listed_task(task: TaskSnapshot, *, stale: bool) -> ListedTask:
         published_by=spec.by,
         not_before=spec.not_before,
         deadline=spec.deadline,
+        plan=spec.plan,
     )
     if claim is None:
         return listed
@@ -347,13 +355,15 @@ def _value(raw: Raw | UnsetType) -> Any:  # noqa: ANN401 - any JSON value
 class _OpenTasks:
     """Tasks that are not complete: by the indexes where these are short, else by a scan.
 
-    A scan with few matches changes to the indexes once, for the tasks after it.
+    A scan with few matches changes to the indexes once, for the tasks after it.  A scan of a label
+    has few others at first.
     """
 
-    def __init__(self, query: TaskQuery) -> None:
+    def __init__(self, query: TaskQuery, scan: _TaskScan) -> None:
         self._query = query
-        self._scan = _TaskScan(query)
-        self._bounds = [query.limit + _FEW_INDEXED, _MOST_INDEXED]
+        self._scan = scan
+        few = () if query.labels else (query.limit + _FEW_INDEXED,)
+        self._bounds = [*few, _MOST_INDEXED]
         self._over = False
 
     def take(self) -> Op[list[str] | None]:
@@ -361,14 +371,14 @@ class _OpenTasks:
         if self._over:
             return None
         pages = self._scan.pages
-        first = pages.items == 0
+        first = pages.items == 0 and not self._query.labels
         sparse = pages.items > _SPARSE * (self._query.limit + 1)
         if self._bounds and (first or sparse):
             most = self._bounds.pop(0)
-            names = yield from _indexed(self._query, most, pages.after)
+            names = yield from _indexed(self._query, most)
             if names is not None:
                 self._over = True
-                return names
+                return [name for name in names if self._scan.key(name) > pages.after]
         return (yield from self._scan.take())
 
 
@@ -377,8 +387,20 @@ class _TaskScan:
 
     def __init__(self, query: TaskQuery) -> None:
         self._query = query
-        after = keys.status(query.after) if query.after else ""  # its last key
-        self.pages = Pages(keys.TASKS + keys.encode(query.prefix), after)
+        after = self.key(query.after) if query.after else ""
+        self.pages = Pages(self.folder() + keys.encode(query.prefix), after, self.limit())
+
+    def folder(self) -> str:
+        """The folder of the keys that are read."""
+        return keys.TASKS
+
+    def key(self, task: str) -> str:
+        """The last one of these keys for a task."""
+        return keys.status(task)
+
+    def limit(self) -> int:
+        """How many items to read at first."""
+        return FIRST_PAGE
 
     def take(self) -> Op[list[str] | None]:
         """The next ids, which may be none; None at the end."""
@@ -395,8 +417,45 @@ class _TaskScan:
         return named and status is not None and status.state in self._query.states
 
 
-def _indexed(query: TaskQuery, most: int, after: str) -> Op[list[str] | None]:
-    """The ids that the indexes have after a key of a task, in order; None if they are too many."""
+class _LabelScan(_TaskScan):
+    """The tasks under one of the wanted labels."""
+
+    def __init__(self, query: TaskQuery, label: str) -> None:
+        self._label = label
+        super().__init__(query)
+
+    def folder(self) -> str:
+        """The folder of the label."""
+        return keys.label(self._label)
+
+    def key(self, task: str) -> str:
+        """The task under the label."""
+        return keys.label(self._label, task)
+
+    def limit(self) -> int:
+        """Mostly all tasks match, and one shows that there are more."""
+        return min(self._query.limit + 1, MOST_PAGE)
+
+    def take(self) -> Op[list[str] | None]:
+        """The next ids, which may be none; None at the end."""
+        if self.pages.finished:
+            return None
+        items = yield from self.pages.read()
+        return [*filter(self._query.names, map(keys.task_in_index, [item.key for item in items]))]
+
+
+def _label_scan(query: TaskQuery) -> Op[_LabelScan]:
+    """A scan of the wanted label that the fewest tasks have, as far as a short look shows that."""
+    labels = sorted(query.labels)
+    if len(labels) == 1:
+        return _LabelScan(query, labels[0])
+    pages = {label: Range(keys.label(label), limit=_FEW_INDEXED) for label in labels}
+    ranges = (yield Read(*pages.values())).ranges
+    return _LabelScan(query, min(labels, key=lambda label: len(ranges[pages[label]])))
+
+
+def _indexed(query: TaskQuery, most: int) -> Op[list[str] | None]:
+    """The ids that the indexes have, in order; None if they are too many."""
     limit = min(most + 1, MOST_PAGE)
     pages = [Range(prefix, limit=limit) for prefix, states in _INDEXES if states & query.states]
     found: set[str] = set()
@@ -409,10 +468,4 @@ def _indexed(query: TaskQuery, most: int, after: str) -> Op[list[str] | None]:
         if full and read > most:
             return None
         pages = [Range(page.prefix, ranges[page][-1].key, limit) for page in full]
-    names = [name for name in filter(query.names, found) if keys.status(name) > after]
-    return sorted(names, key=_order)
-
-
-def _order(task: str) -> str:
-    """The sort key that orders ids as the store orders the keys of their tasks."""
-    return keys.encode(task) + "/"
+    return sorted(filter(query.names, found), key=query.order)
