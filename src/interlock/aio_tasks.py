@@ -12,6 +12,7 @@ import signal
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +21,13 @@ from interlock.core import validate
 from interlock.errors import InterlockError, Lapsed, StoreClosed
 from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks.calls import TaskCalls
-from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, ClaimHandle, HeldClaim, claim_for_block
+from interlock.nouns.tasks.held_claim import (
+    LEFT,
+    WENT_ON,
+    ClaimHandle,
+    HeldClaim,
+    claim_for_block,
+)
 from interlock.nouns.tasks.task import Claimed
 from interlock.nouns.tasks.waiting_workers import ReservedSlot
 from interlock.nouns.tasks.worker import MOST_AT_ONCE, SignalListener, WorkerLoop
@@ -35,14 +42,23 @@ if TYPE_CHECKING:
 class Tasks(TaskCalls[Awaiting]):
     """Tasks, by name."""
 
-    def hold(self, task: str, *, ttl: float | str | None = None, wait: float | str = 0) -> Hold:
+    def hold(
+        self,
+        task: str | None = None,
+        *,
+        can: Iterable[str] = (),
+        ttl: float | str | None = None,
+        wait: float | str = 0,
+    ) -> Hold:
         """Claim one task for an ``async with`` block, which completes it at the end.
 
+        Without an id it is the next task that you ``can`` do.
         The task fails if the block raises, and is released if the block is cancelled.  If the task
         cannot be claimed, ``hold`` raises Unavailable, whose ``outcome`` says why.  If the claim is
         lost, the block is cancelled and raises Lost.
         """
-        return Hold(self.context.client, task, ttl=ttl, wait=wait)
+        claiming = partial(claim_for_block, self.context, task, can=can, ttl=ttl, wait=wait)
+        return Hold(self.context.client, claiming)
 
     def work(
         self,
@@ -140,19 +156,14 @@ class Claim(ClaimHandle[Awaiting]):
 class Hold:
     """``async with fleet.tasks.hold(...)``: claims it, works inside, completes it at the end."""
 
-    def __init__(
-        self, fleet: Fleet, task: str, *, ttl: float | str | None, wait: float | str
-    ) -> None:
+    def __init__(self, fleet: Fleet, claiming: Callable[[], Op[HeldClaim]]) -> None:
         self._fleet = fleet
-        self._asked = (task, ttl, wait)
+        self._claiming = claiming
         self._claim: Claim | None = None
 
     async def __aenter__(self) -> Claim:
-        task, ttl, wait = self._asked
         context = self._fleet.context
-        working = await drive_async(
-            claim_for_block(context, task, ttl=ttl, wait=wait), context.store
-        )
+        working = await drive_async(self._claiming(), context.store)
         self._claim = Claim(working)
         self._fleet.keep()
         return await self._claim.__aenter__()

@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from interlock.client import catch_up, offered
@@ -20,11 +21,17 @@ from interlock.errors import InterlockError, Lapsed, StoreClosed
 from interlock.nouns.grants.handover import HANDOVER, BlockExit, Handover
 from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks.calls import TaskCalls
-from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, ClaimHandle, HeldClaim, claim_for_block
+from interlock.nouns.tasks.held_claim import (
+    LEFT,
+    WENT_ON,
+    ClaimHandle,
+    HeldClaim,
+    claim_for_block,
+)
 from interlock.nouns.tasks.worker import SignalListener, WorkerLoop, interrupt_main
 from interlock.runtime.calls import Blocking
 from interlock.runtime.stoppable import SLICE
-from interlock.steps import drive
+from interlock.steps import Op, drive
 from interlock.threads import background
 
 if TYPE_CHECKING:
@@ -39,13 +46,22 @@ LONGEST = 0.05
 class Tasks(TaskCalls[Blocking]):
     """Tasks, by name."""
 
-    def hold(self, task: str, *, ttl: float | str | None = None, wait: float | str = 0) -> Hold:
+    def hold(
+        self,
+        task: str | None = None,
+        *,
+        can: Iterable[str] = (),
+        ttl: float | str | None = None,
+        wait: float | str = 0,
+    ) -> Hold:
         """Claim one task for a ``with`` block, which completes it at the end.
 
+        Without an id it is the next task that you ``can`` do.
         The task fails if the block raises, and is released if the block is interrupted.  If the
         task cannot be claimed, ``hold`` raises Unavailable, whose ``outcome`` says why.
         """
-        return Hold(self.context.client, task, ttl=ttl, wait=wait)
+        claiming = partial(claim_for_block, self.context, task, can=can, ttl=ttl, wait=wait)
+        return Hold(self.context.client, claiming)
 
     def work(
         self,
@@ -167,21 +183,18 @@ class Claim(ClaimHandle[Blocking]):
 class Hold(HandoverBlock):
     """``with fleet.tasks.hold(...)``: claims the task, and completes it at the end of the block."""
 
-    def __init__(
-        self, fleet: Fleet, task: str, *, ttl: float | str | None, wait: float | str
-    ) -> None:
+    def __init__(self, fleet: Fleet, claiming: Callable[[], Op[HeldClaim]]) -> None:
         super().__init__(fleet)
-        self._asked = (task, ttl, wait)
+        self._claiming = claiming
         self._claim: Claim | None = None
 
     def __enter__(self) -> Claim:
-        task, ttl, wait = self._asked
         context = self._fleet.context
         handover = self._current()
         try:
             self._fleet.keep(nudge=False)  # it releases after an interrupt
             HANDOVER.set(handover)
-            working = drive(claim_for_block(context, task, ttl=ttl, wait=wait), context.store)
+            working = drive(self._claiming(), context.store)
             HANDOVER.set(None)
             self._claim = claim = Claim(working, handover=handover)
             self._fleet.nudge()

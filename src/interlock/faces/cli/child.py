@@ -35,7 +35,9 @@ from interlock.runtime.processes.tree import (
     signal_descendants,
 )
 
-_NOT_FOUND = 127
+NOT_FOUND = 127
+"""The exit status for a program that does not exist, as of a shell."""
+NOT_EXECUTABLE = 126
 _KILLED = 128 + signal.SIGKILL
 _TICK = 0.02
 # In /proc/PID/stat after the name: the addresses of the command line.
@@ -82,7 +84,7 @@ class Child:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return _NOT_FOUND
+                return NOT_FOUND
             if pid == 0:
                 return None
             if pid == self.pid:
@@ -241,7 +243,7 @@ def _rename(title: bytes) -> None:
 
 def _become(command: tuple[str, ...], parent: int, go: int, report: int) -> None:
     """In the child: wait for the environment, then execute the program."""
-    status = _NOT_FOUND
+    status = NOT_FOUND
     try:
         end_with_parent()
         if os.getppid() != parent:

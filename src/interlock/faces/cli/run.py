@@ -21,7 +21,7 @@ from interlock.core import validate
 from interlock.core.safe_text import quoted
 from interlock.core.wait import SESSION_CALLER, caller_name
 from interlock.errors import BadInput, InterlockError, Lapsed, Lost, Unavailable
-from interlock.faces.cli.child import Child
+from interlock.faces.cli.child import NOT_EXECUTABLE, NOT_FOUND, Child
 from interlock.faces.cli.command import Stopped, answer_to, note
 from interlock.faces.cli.connect import CommandIdentity, opened, speak_up, tell, url_of
 from interlock.faces.cli.parse import Parsed, usage
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from interlock.runtime.keeper import Lease
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-NOT_FOUND = 127
-NOT_EXECUTABLE = 126
 _TICK = 1.0
 _PART_FOR_GRACE = 3
 

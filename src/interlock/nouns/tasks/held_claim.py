@@ -16,7 +16,7 @@ each failure is counted, so that ends, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -25,7 +25,7 @@ from msgspec import Raw
 from interlock.client_context import Context
 from interlock.core import keys
 from interlock.core.decision import Outcome, Write
-from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable, Unproven
+from interlock.errors import BadInput, InterlockError, Lost, StoreTrouble, Unavailable, Unproven
 from interlock.nouns.grants.handover import Handover, PendingRelease
 from interlock.nouns.grants.held_grant import WAITED, HeldGrant, HeldHandle, deadlocked
 from interlock.nouns.tasks import task as task_types
@@ -495,12 +495,22 @@ class ClaimHandle(HeldHandle[D]):
 
 
 def claim_for_block(
-    context: Context, task: str, *, ttl: float | str | None, wait: float | str
+    context: Context,
+    task: str | None,
+    *,
+    can: Iterable[str] = (),
+    ttl: float | str | None,
+    wait: float | str,
 ) -> Op[HeldClaim]:
-    """Claim a task for a ``with`` block; raises if it cannot be claimed."""
+    """Claim a task for a ``with`` block, or the next one; raises if there is none to claim."""
     lives, _ = context.terms({}, ttl, None)
-    sent = context.runner.clock.monotonic()
-    outcome = yield from TaskCalls(context).claim(task, ttl=lives, wait=wait)
+    sent, calls = context.runner.clock.monotonic(), TaskCalls(context)
+    if task is None:
+        outcome = yield from calls.next(can=can, ttl=lives, wait=wait)
+    elif tuple(can):
+        raise BadInput("'can' chooses the next task; leave it out for one that is named")
+    else:
+        outcome = yield from calls.claim(task, ttl=lives, wait=wait)
     if not isinstance(outcome, task_types.Claimed):
         raise _no(outcome)
     return (yield from hold_claim(context, outcome, lives, sent))

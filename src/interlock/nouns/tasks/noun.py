@@ -1,6 +1,6 @@
 """The declaration of tasks: their requests, operations, keys, and what they add to other parts."""
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 from interlock.core import keys
 from interlock.core.outcomes import GivenFenced
@@ -174,6 +174,41 @@ class TaskRetry(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
+class TaskRun(Request, frozen=True, kw_only=True):
+    """Run a program for a task: the one named, the next one, or one after the other."""
+
+    exit_words: ClassVar[dict[int, str]] = {
+        124: "the program took longer than --timeout",
+        126: "the program cannot be run; the task is back in the queue",
+        127: "there is no such program; nothing was claimed, or it is back in the queue",
+    }
+
+    task: Annotated[
+        str | None, option("name", "the id of the task; the next one if left out", positional=True)
+    ] = None
+    can: Annotated[Names, option("names", "what you are able to do; '*' is everything")] = ()
+    loop: Annotated[bool, option("flag", "go on with the next task until told to stop")] = False
+    jobs: Annotated[
+        int, option("int", "how many programs run at once, with --loop", least=1, most=1000)
+    ] = 1
+    timeout: Annotated[
+        Duration | None, option("duration", "end a program that takes longer, and fail the attempt")
+    ] = None
+    wait: Annotated[
+        Duration,
+        option("duration", "wait until there is a task: 5m, or forever", forever=True),
+    ] = 0.0
+    ttl: Annotated[
+        Duration,
+        option("duration", "how long a claim lives if this command dies; then another one begins"),
+    ] = 60.0
+    grace: Annotated[
+        Duration,
+        option("duration", "time between SIGTERM and SIGKILL when the program has to end"),
+    ] = 5.0
+    command: Annotated[Names, option("command", "the program, after --", positional=True)] = ()
+
+
 class TasksList(Request, frozen=True, kw_only=True):
     """Tasks that are open, or others."""
 
@@ -341,6 +376,25 @@ NOUN = Noun(
             call="tasks.next",
             joins=waits,
             examples=("interlock task next --can rust,gpu --agent ada --wait 5m",),
+        ),
+        Operation(
+            name="task run",
+            help="run a program for a task: data on stdin, complete or failed by its status",
+            request=TaskRun,
+            outcomes=(
+                task_types.TaskCompleted,
+                task_types.TaskFailed,
+                task_types.Taken,
+                task_types.TaskBlocked,
+                task_types.TaskDeadlock,
+                task_types.NoTask,
+            ),
+            needs="agent",
+            in_shell="interlock.faces.cli.task_run:task_run",
+            examples=(
+                "interlock task run t1 --agent ada -- make test",
+                "interlock task run --can rust --loop --jobs 4 --timeout 10m -- ./build.sh",
+            ),
         ),
         Operation(
             name="task beat",

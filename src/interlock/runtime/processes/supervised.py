@@ -1,10 +1,13 @@
-"""Commands that run below a supervisor, for programs with threads.
+"""Commands that run below a supervisor, for programs with threads or an event loop.
 
     with Supervision() as supervision:
         ended = supervision.run(["make", "check"], folder=root, environment={...}, seconds=60)
 
+    ended = await supervise(["make"], environment={...}, input=b"{}", outputs=(Capture(),))
+
 ``run`` may be called by many threads at once.  The end of the block ends everything that still
-runs.  If this process is killed, its supervisors notice it, and kill what they run.
+runs, and so does a cancellation of ``supervise``.  If this process is killed, its supervisors
+notice it, and end what they run.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from msgspec import Struct
 from interlock.runtime.processes.supervisor import NO_FOLDER, NOT_STARTED, UNKILLABLE
 
 if TYPE_CHECKING:
+    from asyncio import StreamReader
+    from asyncio.subprocess import Process
     from subprocess import Popen
 
 MOST = 16 << 20
@@ -38,8 +43,18 @@ LONGEST = 86400.0
 """The most seconds that a command can have."""
 
 _MARGIN = 10.0
+_HELPER_ENDED = "its helper process ended"
 
 How: TypeAlias = Literal["ended", "no folder", "not started", "late", "too much", "stopped"]
+
+
+class Capture(Struct, frozen=True, kw_only=True):
+    """What to do with an output: keep ``kept`` bytes of both ends, allow ``most``, pass it on."""
+
+    kept: int = KEPT
+    most: float = float("inf")
+    passed: int = -1
+    """A descriptor of this process to which it is written as it comes; -1 for none."""
 
 
 class Written(Struct, frozen=True, kw_only=True):
@@ -104,24 +119,24 @@ class Supervision:
 
         ``joined`` makes one output of its output and its errors.
         """
-        request = {
-            "parent": os.getpid(),
-            "command": [os.fsencode(word) for word in command],
-            "folder": os.fsencode(folder),
-            "environment": {os.fsencode(k): os.fsencode(v) for k, v in environment.items()},
-            "seconds": (seconds := min(seconds, LONGEST)),
-            "grace": GRACE,
-            "most": MOST,
-            "kept": kept,
-            "joined": joined,
-        }
+        seconds = min(seconds, LONGEST)
+        outputs = (Capture(kept=kept, most=MOST),) * (1 if joined else 2)
+        request = _request(
+            command,
+            environment,
+            folder=folder,
+            input=None,
+            seconds=seconds,
+            grace=GRACE,
+            outputs=outputs,
+        )
         limit = seconds + GRACE + UNKILLABLE + _MARGIN
         try:
-            reply = self._ask(marshal.dumps(request), limit)
+            reply = self._ask(request, limit)
         except OSError as error:
-            return Ended(how="not started", says=f"no helper process can start: {error.strerror}")
+            return _no_helper(error)
         if not reply:
-            return Ended(how="stopped", says="" if self._over else "its helper process ended")
+            return Ended(how="stopped", says="" if self._over else _HELPER_ENDED)
         return _ended(reply)
 
     def _ask(self, request: bytes, limit: float) -> bytes:
@@ -141,7 +156,7 @@ class Supervision:
                 with self._lock:  # so that the line is not closed while it is written to
                     if self._over:
                         return b""
-                    _send(line, b"%d\n%b" % (len(request), request))
+                    _send(line, request)
                     self._lines.add(line)
                 return _receive(answers, limit)
             finally:
@@ -149,6 +164,104 @@ class Supervision:
                     self._lines.discard(line)
                     line.close()
                 _end(helper)
+
+
+async def supervise(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    input: bytes,  # noqa: A002 - the word that people use
+    outputs: Sequence[Capture],
+    seconds: float | None = None,
+    grace: float = GRACE,
+) -> Ended:
+    """Run a command in this folder until its end, or to a limit; leaves no process behind.
+
+    A cancellation ends it with all that it started: SIGTERM, then SIGKILL after the grace period,
+    or with a second cancellation.
+    """
+    import asyncio
+    from asyncio.subprocess import PIPE
+
+    limit = float("inf") if seconds is None else seconds
+    request = _request(
+        command,
+        environment,
+        folder="",
+        input=input,
+        seconds=limit,
+        grace=grace,
+        outputs=outputs,
+    )
+    try:
+        helper = await asyncio.create_subprocess_exec(
+            *helper_command("supervisor"),
+            stdin=PIPE,
+            stdout=PIPE,
+            pass_fds=[each.passed for each in outputs if each.passed > 0],
+            start_new_session=True,  # an interrupt from the terminal is for this process
+        )
+    except OSError as error:
+        return _no_helper(error)
+    line, answers = helper.stdin, helper.stdout
+    if line is None or answers is None:
+        raise AssertionError("the helper has pipes")
+    ending = asyncio.ensure_future(_answer(answers, helper))
+    try:
+        line.write(request)
+        with suppress(ConnectionError):
+            await line.drain()
+        reply = await asyncio.shield(ending)
+    except asyncio.CancelledError:
+        line.close()
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            with suppress(ProcessLookupError):
+                helper.terminate()
+            await ending
+            raise
+        raise
+    finally:
+        line.close()
+    return _ended(reply) if reply else Ended(how="stopped", says=_HELPER_ENDED)
+
+
+async def _answer(answers: StreamReader, helper: Process) -> bytes:
+    """The reply of a helper, after its end."""
+    reply = await answers.read()
+    await helper.wait()
+    return reply
+
+
+def _request(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    folder: str,
+    input: bytes | None,  # noqa: A002
+    seconds: float,
+    grace: float,
+    outputs: Sequence[Capture],
+) -> bytes:
+    """The request to a helper: its length in one line, then itself."""
+    request = marshal.dumps(
+        {
+            "parent": os.getpid(),
+            "command": [os.fsencode(word) for word in command],
+            "folder": os.fsencode(folder),
+            "environment": {os.fsencode(k): os.fsencode(v) for k, v in environment.items()},
+            "input": input,
+            "seconds": seconds,
+            "grace": grace,
+            "outputs": [(each.kept, each.most, each.passed) for each in outputs],
+        }
+    )
+    return b"%d\n%b" % (len(request), request)
+
+
+def _no_helper(error: OSError) -> Ended:
+    return Ended(how="not started", says=f"no helper process can start: {error.strerror}")
 
 
 def _end(helper: Popen[bytes]) -> None:
