@@ -379,7 +379,7 @@ NOUN = Noun(
         ),
         Operation(
             name="task run",
-            help="run a program for a task: data on stdin, complete or failed by its status",
+            help="run a program for a task: data on stdin, completed by its status",
             request=TaskRun,
             outcomes=(
                 task_types.TaskCompleted,
