@@ -11,7 +11,7 @@ so that commands inside act for the same agent in the same store.  It has no ses
 acquires must not live as long as a worker does.
 
 It runs below a supervisor (``runtime/processes``).  So nothing of it is left at its end, nor when
-its claim is lost, the worker is told to stop, or the worker is killed: all that it started gets
+its claim is lost, the worker is asked to stop, or the worker is killed: all that it started gets
 SIGTERM, and SIGKILL after the grace period, in any process group and session.
 """
 

@@ -54,7 +54,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def task_run(parsed: Parsed) -> int:
-    """Run a program for one task, or for one after the other until told to stop."""
+    """Run a program for one task, or for one after the other until asked to stop."""
     request: TaskRun = parsed.request
     if request.loop and (request.task is not None or request.wait):
         raise BadInput("--loop takes each next task, and waits for it; leave the id and --wait out")
@@ -92,7 +92,7 @@ async def _run(parsed: Parsed, request: TaskRun) -> int:
 
 
 async def _work(fleet: Fleet, request: TaskRun, runs: _TaskRuns) -> int:
-    """A worker, until it is told to stop."""
+    """A worker, until it is asked to stop."""
     worker = fleet.tasks.work(can=request.can, concurrency=request.jobs, ttl=request.ttl)
     note(f"working as {fleet.context.agent}; stop with Ctrl-C")
     await worker.serve(lambda claim: runs.handle(claim, worker))

@@ -187,7 +187,7 @@ class TaskRun(Request, frozen=True, kw_only=True):
         str | None, option("name", "the id of the task; the next one if left out", positional=True)
     ] = None
     can: Annotated[Names, option("names", "what you are able to do; '*' is everything")] = ()
-    loop: Annotated[bool, option("flag", "go on with the next task until told to stop")] = False
+    loop: Annotated[bool, option("flag", "go on with the next task until asked to stop")] = False
     jobs: Annotated[
         int, option("int", "how many programs run at once, with --loop", least=1, most=1000)
     ] = 1

@@ -14,7 +14,7 @@ period, or at once if this process gets a signal by then.  So a daemon that the 
 behind ends too, even if it called ``setsid`` and holds the pipe of the output.
 
 Output can be passed on as it comes.  While its reader is slow, the command is not read from, so
-that it waits as if it wrote to that reader itself; the helper still hears that it has to stop.
+that it waits as if it wrote to that reader itself; the helper still notices that it has to stop.
 
 On Linux no process escapes, except one that this user may not kill.  Elsewhere a daemon that left
 the process group of the command continues.
