@@ -1,11 +1,12 @@
 """Measures the git store: several servers commit through one remote, each with a cache of its own.
 
 ``python tools/git_race.py``            five servers, a remote on this disk, 30 seconds
+``python tools/git_race.py --ssh``      the same over ssh, through an ``sshd`` on loopback
 ``python tools/git_race.py --alone``    one change, and the same commit and push by hand
 ``python tools/git_race.py --servers 5 --seconds 60 --rate 900 --url git+ssh://host/fleet.git``
 
-It prints the changes in a minute, how long one took, when the other servers saw it, and the
-smallest share of a server.
+It prints the changes in a minute, how long one took, when the other servers saw it, the smallest
+share of a server, and the CPU time of the servers and their git for a change.
 """  # noqa: INP001 - a script
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -26,6 +28,8 @@ from pathlib import Path
 
 from interlock.store import Put, Txn, View
 from interlock.stores.git import GitStore
+from interlock.testing.servers import SshServer
+from interlock.testing.servers.git import end_connections
 
 Times = list[float]
 write = sys.stdout.write
@@ -39,17 +43,42 @@ def main() -> None:
     options.add_argument("--rate", type=float, default=0.0, help="changes a minute, of all servers")
     options.add_argument("--clients", type=int, default=1, help="threads of each server")
     options.add_argument("--url", default="", help="a remote without anything on its branch")
+    options.add_argument("--ssh", action="store_true", help="start an sshd, and race through it")
     options.add_argument("--alone", action="store_true")
     given = options.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="interlock-git-race-"))
     try:
-        url = given.url or _remote(folder)
-        if given.alone:
-            _alone(url, folder)
+        if given.ssh:
+            _over_ssh(given, folder)
         else:
-            _race(given, url, folder)
+            _measure(given, given.url or _remote(folder), folder)
     finally:
+        for place in folder.glob("run-*"):
+            end_connections(str(place))
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _measure(given: argparse.Namespace, url: str, folder: Path) -> None:
+    if given.alone:
+        _alone(url, folder)
+    else:
+        _race(given, url, folder)
+
+
+def _over_ssh(given: argparse.Namespace, folder: Path) -> None:
+    """Measure through a server of this machine; each server of the race keeps its connection."""
+    with SshServer(folder / "ssh") as server:
+        os.environ["GIT_SSH_COMMAND"] = server.client_command()
+        os.environ["XDG_RUNTIME_DIR"] = _runtime(folder, "first")
+        _measure(given, server.url(), folder)
+        write(f"ssh logins  {server.log().count('Accepted publickey')}\n")
+
+
+def _runtime(folder: Path, name: str) -> str:
+    """A runtime folder: a host has one, and its ssh connection is in it."""
+    place = folder / f"run-{name}"
+    place.mkdir()
+    return str(place)
 
 
 def _remote(folder: Path) -> str:
@@ -75,19 +104,24 @@ def _race(given: argparse.Namespace, url: str, folder: Path) -> None:
     found = [pipe.recv() for pipe in pipes]
     for process in processes:
         process.join()
-    took = [each for times, _ in found for each in times]
-    seen = [each for _, times in found for each in times]
-    shares = [len(times) for times, _ in found]
+    took = [each for times, _, _ in found for each in times]
+    seen = [each for _, times, _ in found for each in times]
+    shares = [len(times) for times, _, _ in found]
     minute = len(took) * 60 / given.seconds
     least = min(shares) * len(shares) / max(1, sum(shares))
     write(f"changes/min {minute:.0f}, least share {least:.2f}\n")
     write(f"one change  {_spread(took)}\n")
     write(f"seen after  {_spread(seen)}\n")
+    write(
+        f"CPU         {sum(cpu for *_, cpu in found) * 1000 / max(1, len(took)):.0f} ms a change\n"
+    )
 
 
 def _server(  # noqa: PLR0917 - one argument for each option
     url: str, cache: str, number: int, seconds: float, pace: float, clients: int, pipe: Connection
 ) -> None:
+    if url.startswith("git+ssh:"):
+        os.environ["XDG_RUNTIME_DIR"] = _runtime(Path(cache).parent, str(number))
     store = GitStore(url, cache=cache)
     watch = store.watch("log/", store.read().revision)
     took: Times = []
@@ -124,7 +158,8 @@ def _server(  # noqa: PLR0917 - one argument for each option
         thread.join()
     over.set()
     follower.join()
-    pipe.send((took, seen))
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    pipe.send((took, seen, sum(each.ru_utime + each.ru_stime for each in used)))
     store.close()
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from interlock.stores.git import GitStore
 from interlock.testing.servers import GitHttpServer, ServerTrouble, SshServer
+from interlock.testing.servers.git import end_connections
 
 Opens = Callable[..., GitStore]
 
@@ -97,9 +98,7 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
     with tempfile.TemporaryDirectory(prefix="il", dir="/tmp") as folder:  # its path is short
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         yield server
-        for connection in Path(folder).iterdir():
-            end = ["ssh", "-F", "none", "-o", f"ControlPath={connection}", "-O", "exit", "x"]
-            subprocess.run(end, check=False, capture_output=True)
+        end_connections(folder)
     server.close()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
+import subprocess
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,8 +14,10 @@ from tests.stores.git.conftest import Opens
 
 from interlock.errors import StoreAway, StoreMissing, StoreRefused
 from interlock.store import Check, Put, Range, Store
+from interlock.stores.git.ssh import own_folder
 from interlock.testing.conformance.place import committed, there, txn, write
 from interlock.testing.servers import GitHttpServer, SshServer
+from interlock.testing.servers.process import HOST
 
 
 def use(one: Store, two: Store) -> None:
@@ -41,6 +45,47 @@ def test_two_hosts_share_a_store_over_a_connection_that_is_kept(
 ) -> None:
     use(host("a", url=ssh.url()), host("b", url=ssh.url()))
     assert ssh.log().count("Accepted publickey") <= 3
+
+
+def test_a_connection_is_kept_where_the_folders_of_the_user_have_long_paths(
+    ssh: SshServer, host: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlock.stores.git.ssh.SHORTEST", os.environ["XDG_RUNTIME_DIR"])
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    store = host("long" * 20, url=ssh.url())
+    for number in range(3):
+        write(store, Put(f"p/{number}", b""))
+    assert ssh.log().count("Accepted publickey") == 1
+    command = shlex.split(store.repository.environment()["GIT_SSH_COMMAND"])
+    subprocess.run([*command, "-O", "exit", "x"], check=True, capture_output=True)
+
+
+def test_a_connection_is_kept_only_where_no_other_user_could_put_one(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    assert own_folder(str(folder))
+    folder.chmod(0o770)
+    assert not own_folder(str(folder))
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path)
+    assert not own_folder(str(folder))
+
+
+def test_a_command_at_the_ssh_server_runs_no_start_up_file_of_the_user(ssh: SshServer) -> None:
+    command = [*shlex.split(ssh.client_command()), "-p", str(ssh.port), HOST, "echo $HOME"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert said.strip() == str(ssh.folder)
+
+
+def test_doctor_says_why_each_answer_over_ssh_takes_long(
+    ssh: SshServer, host: Opens, tmp_path: Path
+) -> None:
+    keys, slow = Path(ssh.folder, "authorized_keys"), tmp_path / "slow"
+    shell = f"test ! -e {slow} || sleep 0.3; eval $SSH_ORIGINAL_COMMAND"
+    keys.write_text(f'command="{shell}" {keys.read_text()}')
+    store = host("a", url=ssh.url())
+    slow.touch()
+    said = {finding.name: finding for finding in store.examine()}["remote"]
+    assert "git-shell" in said.remedy
 
 
 def test_an_ssh_server_that_restarts_is_reached_again(ssh: SshServer, host: Opens) -> None:

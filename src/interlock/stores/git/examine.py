@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from interlock.stores.git.store import GitStore
 
 LEAST_GIT = (2, 30)
-SLOW = 1.0
+SLOW, SLOW_SSH = 1.0, 0.25
+"""Seconds of a look that is too slow; with a connection that is kept it is one session of ssh."""
 LARGE = 200 << 20
 _SECONDS = 30.0
 
@@ -44,8 +45,14 @@ def _remote(store: GitStore) -> Finding:
     store.repository.look(_SECONDS)
     took = time.monotonic() - began
     fact = f"{store.address.shown} answers within {took * 1000:.0f} ms"
+    remedy = "use a remote that is near; every commit takes several such answers"
+    if store.address.remote.startswith("ssh:") and took > SLOW_SSH:
+        remedy += (
+            "; or, at the remote, let the shell of its user start faster: its start-up file"
+            " (~/.bashrc) runs for every answer, and git-shell has none (chsh -s)"
+        )
+        return finding("remote", fact, remedy)
     if took > SLOW:
-        remedy = "use a remote that is near; every commit takes several such answers"
         return finding("remote", fact, remedy)
     return finding("remote", fact)
 

@@ -10,11 +10,15 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import stat
 import subprocess
+from contextlib import suppress
 
 _KEPT = 60
 _LONGEST = 85
 """Bytes of the path of a socket: ssh adds some, and the system takes about a hundred."""
+SHORTEST = "/tmp"  # noqa: S108 - what is made there is checked
+"""Where the connection is shared if the folders of the user have long paths."""
 
 
 def command(remote: str, cache: str, environment: dict[str, str]) -> str:
@@ -41,4 +45,16 @@ def _socket(remote: str, cache: str, given: str) -> str:
         path = f"{folder}/interlock-{name}"
         if folder.startswith("/") and len(path) <= _LONGEST and os.access(folder, os.W_OK):
             return path
-    return ""
+    folder = f"{SHORTEST}/interlock-{os.geteuid()}"
+    return f"{folder}/{name}" if own_folder(folder) else ""
+
+
+def own_folder(folder: str) -> bool:
+    """Whether this user alone can put a socket there: ssh would trust that of another user."""
+    with suppress(OSError):
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        found = os.lstat(folder)
+        mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        return mine and not stat.S_IMODE(found.st_mode) & 0o077
+    return False

@@ -11,6 +11,8 @@ from typing import ClassVar
 
 from interlock.testing.servers.process import HOST, PROBE, Server, find
 
+# Without HOME the shell of the user would read its start-up file for every command of git, and some
+# of these take longer than a push; the server's git would have the user's configuration, too.
 _SSHD = """
 Port {port}
 ListenAddress {host}
@@ -22,6 +24,7 @@ StrictModes no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin yes
+SetEnv HOME={folder}
 """
 _LIGHTTPD = """
 server.port = {port}
@@ -85,6 +88,13 @@ class SshServer(GitServer):
         config = _SSHD.format(port=port, host=HOST, folder=self.folder)
         _write(f"{self.folder}/sshd_config", config)
         return [find(self.binary, self.package), "-D", "-e", "-f", f"{self.folder}/sshd_config"]
+
+
+def end_connections(folder: str) -> None:
+    """End the ssh connections that are kept in a folder; each outlives its server by a minute."""
+    for name in os.listdir(folder):
+        end = ["ssh", "-F", "none", "-o", f"ControlPath={folder}/{name}", "-O", "exit", "x"]
+        subprocess.run(end, check=False, capture_output=True)  # noqa: S603
 
 
 class GitHttpServer(GitServer):
