@@ -23,7 +23,7 @@ class HistoryEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     what        acquired, waiting, withdrew, released, reclaimed, refused (``reason`` says why),
                 broken and requeued (an operator, ``by``, ended it, and ``says`` why);
                 ``joined``, ``left``, ``lapsed`` for a session; published, blocked, unblocked,
-                ready, claimed, completed, failed, dead, cancelled, retried for a task; sent,
+                ready, claimed, completed, failed, dead, cancelled, retried, noted for a task; sent,
                 received for a message; asked, replied, expired, handed, cancelled for a question;
                 stop for the agent that is asked to end; ``forgotten`` for data that was deleted;
                 else the outcome of the entry
@@ -34,12 +34,12 @@ class HistoryEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     came_from   the agents whose grants ended in the same commit
     went_to     the agents that were granted it in the same commit
     by          the agent that caused the event, if it is another one
-    on          the need that begins or ceases to block a task; the type of an alert; the decision
-                that a question was escalated to
+    on          the need that begins or ceases to block a task; the number of a note; the type of an
+                alert; the decision that a question was escalated to
     attempt     which attempt at the task this is, if the record has all of them
     rests       seconds until a worker may claim the task again
     says        the reason of a failure as the worker gave it; only that of the last failure, since
-                the record has no reasons
+                the record has no reasons; the first words of a note, while that exists
     trace       the trace of the work; if another agent caused the event, the trace under which
                 this agent began to wait or acquired
     """

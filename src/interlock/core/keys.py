@@ -16,6 +16,8 @@ Tasks
     tasks/{id}/status     its state
     tasks/{id}/owner      its worker; present only while the task is claimed
     tasks/{id}/result     its result, or its failure
+    tasks/{id}/notes      how many notes it has; present only if it has any
+    notes/{id}/{number}   a note about a task
     ready/{set}/{order}/{id}  ready tasks by their set of requirements, best first
     sets/{set}            the requirements of a set that has ready tasks
     due/{moment}/{id}     tasks that must not begin yet
@@ -170,7 +172,8 @@ TODO = "todo/"
 CLAIMS = "claims/"
 ENDED = "ended/"
 LABELS = "labels/"
-TASK_FOLDERS = (TASKS, READY, SETS, DUE, HANGS, TODO, CLAIMS, ENDED, LABELS)
+NOTES = "notes/"
+TASK_FOLDERS = (TASKS, READY, SETS, DUE, HANGS, TODO, CLAIMS, ENDED, LABELS, NOTES)
 MAILBOXES = "mailboxes/"
 JOINED = "joined/"
 AGENTS = "agents/"
@@ -523,6 +526,21 @@ def owner(task: str) -> str:
 def result(task: str) -> str:
     """The result or the failure of a task."""
     return f"{TASKS}{encode(task)}/result"
+
+
+def notes(task: str) -> str:
+    """How many notes a task has."""
+    return f"{TASKS}{encode(task)}/notes"
+
+
+def note(task: str, number: int | None = None) -> str:
+    """A note about a task; without a number, the folder.  The keys sort as the numbers do."""
+    return f"{NOTES}{encode(task)}/" + ("" if number is None else f"{number:06d}")
+
+
+def note_of(key: str) -> int:
+    """The number of a note."""
+    return int(key.rpartition("/")[2])
 
 
 def label(label: str, task: str = "") -> str:

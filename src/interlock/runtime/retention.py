@@ -38,9 +38,10 @@ class RetentionLimits(Struct, frozen=True, kw_only=True):
 
 
 class Forgotten(Success, frozen=True, kw_only=True, tag="forgotten"):
-    """This number of items was deleted."""
+    """This number of items was deleted; ``left`` did not fit into the commit."""
 
     count: int = 0
+    left: int = 0
 
 
 class Dated(Protocol):

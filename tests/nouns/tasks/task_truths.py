@@ -13,7 +13,14 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.entry import decode
 from interlock.nouns.tasks.task import Spec, TaskOwner, TaskStatus
-from interlock.nouns.tasks.task_reader import decode_claim, decode_names, decode_spec, decode_status
+from interlock.nouns.tasks.task_change import NoteBook
+from interlock.nouns.tasks.task_reader import (
+    decode_book,
+    decode_claim,
+    decode_names,
+    decode_spec,
+    decode_status,
+)
 from interlock.runtime.reads import every
 from interlock.steps import drive
 from interlock.store import VOID, Item, Log, Store
@@ -27,6 +34,7 @@ _FOLDERS = (
     keys.CLAIMS,
     keys.ENDED,
     keys.LABELS,
+    keys.NOTES,
 )
 
 
@@ -44,6 +52,8 @@ class Board(Struct):
     claims: dict[tuple[str, str], tuple[str, ...]] = {}
     ended: set[str] = set()
     labels: dict[str, set[str]] = {}
+    books: dict[str, list[int]] = {}
+    notes: dict[str, list[int]] = {}
     todo: set[str] = set()
     results: set[str] = set()
 
@@ -59,9 +69,13 @@ def look(store: Store) -> Board:
     return board
 
 
-def _learn(board: Board, item: Item) -> None:  # noqa: C901 - one case a kind of item
+def _learn(board: Board, item: Item) -> None:  # noqa: C901, PLR0912 - one case a kind of item
     folder = item.key.partition("/")[0] + "/"
     task = keys.task_of(item.key) if folder == keys.TASKS else keys.task_in_index(item.key)
+    if folder == keys.NOTES:
+        _, name, number = item.key.split("/")
+        board.notes.setdefault(keys.decode(name), []).append(int(number))
+        return
     match folder, item.key.rpartition("/")[2]:
         case keys.TASKS, "data":
             board.specs[task] = decode_spec(item) or Spec(at=0)
@@ -82,6 +96,8 @@ def _learn(board: Board, item: Item) -> None:  # noqa: C901 - one case a kind of
             board.claims[item.key.split("/")[1], task] = decode_names(item)
         case keys.ENDED, _:
             board.ended.add(task)
+        case keys.TASKS, "notes":
+            board.books[task] = list((decode_book(item) or NoteBook()).numbers)
         case keys.LABELS, _:
             board.labels.setdefault(task, set()).add(keys.decode(item.key.split("/")[1]))
         case keys.TASKS, "result":
@@ -181,11 +197,13 @@ def _indexes(board: Board) -> Iterator[str]:
     labels = {task: set(spec.labels) for task, spec in board.specs.items() if spec.labels}
     if labels != board.labels:
         yield f"labels {board.labels}, but the tasks have {labels}"
+    if board.notes != board.books:
+        yield f"notes {board.notes}, but the tasks have {board.books}"
     for need in board.todo:
         state = board.statuses[need].state if need in board.statuses else "gone"
         if state != "complete":
             yield f"{need} is to be drained and {state}"
-    if lost := {*board.ended, *board.results} - board.statuses.keys():
+    if lost := {*board.ended, *board.results, *board.notes} - board.statuses.keys():
         yield f"left behind by tasks that are gone: {lost}"
 
 

@@ -175,6 +175,10 @@ def complete_without_evidence(stage: Testbed, client: Client) -> Op[Any]:
     return client.tasks.complete("guarded", token=token)
 
 
+def note(stage: Testbed, client: Client) -> Op[Any]:
+    return client.tasks.note("root", "it is hot")
+
+
 def cancel_at_the_gate(stage: Testbed, client: Client) -> Op[Any]:
     take(client, "deploy")
     client.run(client.tasks.claim("guarded"))
@@ -207,6 +211,7 @@ ACTS: list[Act] = [
     complete_with_evidence,
     complete_without_evidence,
     cancel_at_the_gate,
+    note,
 ]
 FEWEST: dict[Act, int] = {
     complete: 3,

@@ -135,6 +135,7 @@ def known(*, revision: int = 4, todo: bool = False) -> TaskFacts:
     facts.statuses["t"] = TaskStatus(state="complete", since=1.0)
     facts.newest["t"] = revision
     facts.exists[keys.todo("t")] = todo
+    facts.books["t"] = None
     return facts
 
 
@@ -144,7 +145,7 @@ def test_all_that_is_of_a_task_goes_at_once_and_what_that_relies_on_is_checked()
     assert decision.outcome.count == 1
     assert (decision.verb, decision.thing) == ("task.forget", "task/t")
     assert {*decision.deletes} == {keys.data("t"), keys.status("t"), keys.result("t")}
-    assert {*facts.relied} == {keys.status("t"), keys.todo("t")}
+    assert {*facts.relied} == {keys.status("t"), keys.todo("t"), keys.notes("t")}
     failed = retention_rules.delete(TaskChanges(known(), NOW), {"t": 4}, failed=True)
     assert keys.ended("t") in failed.deletes
     assert [write.key for write in failed.puts] == [keys.NEEDED]

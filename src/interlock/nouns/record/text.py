@@ -268,7 +268,7 @@ def _of_a_task(each: HistoryEvent) -> Iterator[str]:
     if each.reason:
         yield _OF_A_TASK.get(each.reason, each.reason)
     if each.says:
-        yield f"the reason: {each.says}"
+        yield each.says if each.what == "noted" else f"the reason: {each.says}"
 
 
 def _of_a_message(each: HistoryEvent) -> Iterator[str]:
@@ -296,6 +296,8 @@ def _went(each: HistoryEvent) -> Iterator[str]:
             yield f"its claim was ended by {each.by or each.agent}"
         case "ready":
             yield f"since {each.on} passes" if each.on else "since its time has come"
+        case "noted":
+            yield f"note {each.on}"
         case "blocked":
             yield from [f"now on {each.on}"] if each.on else []
         case _:

@@ -56,7 +56,14 @@ SHOWN = 20
 """Findings in an outcome; the others are counted."""
 FORMAT = 1
 _LAST = 1 << 63
-_BULKY = {keys.LOGS: 16, keys.TASKS: 64, keys.MESSAGES: 64, keys.TOPICS: 64, keys.QUERIES: 64}
+_BULKY = {
+    keys.LOGS: 16,
+    keys.TASKS: 64,
+    keys.NOTES: 64,
+    keys.MESSAGES: 64,
+    keys.TOPICS: 64,
+    keys.QUERIES: 64,
+}
 """Folders with large items: only a few are read at once."""
 _ELSEWHERE = (keys.SEGMENTS, LOG, LIVE)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from interlock.nouns.tasks.history import TaskEventFeed
     from interlock.nouns.tasks.plan import PlanEntry as Draft
     from interlock.nouns.tasks.task import Checked, Imported, PlanExists
-    from interlock.nouns.tasks.task_view import TaskList, TaskView
+    from interlock.nouns.tasks.task_view import TaskList, TaskNotes, TaskView
 
 
 Ended = TypeVar("Ended", task_types.CompleteOutcome, task_types.FailOutcome)
@@ -334,8 +334,36 @@ class TaskCalls(Calls[D]):
         )
 
     @call
+    def note(self, task: str, text: str, *, given: Given = ()) -> Op[task_types.NoteOutcome]:
+        """Add a note to a task, for all who look at it: up to 16 KiB, and 1,000 notes a task.
+
+        Any agent may, in any state of the task; a note is never changed, and is deleted with
+        the task.
+        """
+        from interlock.nouns.tasks import notes  # a worker needs none
+
+        said = validate.lines(text, "note", notes.NOTE_LIMIT)
+        if not said.strip():
+            raise BadInput("the note is empty; say something")
+        identity, id_ = self._identity(given), validate.task_id(task)
+        return self._fenced(
+            identity, notes.add_note(self.context.runner, identity.actor, id_, said)
+        )
+
+    @call
+    def notes(
+        self, task: str, *, after: int = 0, limit: int = task_types.LISTED
+    ) -> Op[TaskNotes | task_types.NoTask]:
+        """The notes of a task, from the first on, or ``after`` a number."""
+        from interlock.nouns.tasks import notes
+        from interlock.nouns.tasks.task_view import MOST_NOTES
+
+        most = validate.count(limit, "limit", MOST_NOTES)
+        return notes.list_notes(validate.task_id(task), validate.after(after), most)
+
+    @call
     def show(self, task: str) -> Op[TaskView | task_types.NoTask]:
-        """One task: its state, its worker, its data and its result."""
+        """One task: its state, its worker, its text, its data, its result and its last notes."""
         from interlock.nouns.tasks import views  # a worker needs none
 
         return views.show(self.context.runner, validate.task_id(task))

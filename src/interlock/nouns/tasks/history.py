@@ -240,6 +240,11 @@ class TaskHistory(NounHistory):
             return _ready(line, thing)
         if what in REFUSALS:
             return self._refused(line, thing)
+        if what == "noted":
+            number = next((keys.note_of(key) for key in line.put if key.startswith(keys.NOTES)), 0)
+            return history_event(
+                line, event.agent, what, thing, session=line.session, on=str(number)
+            )
         if what in _BEGINS and self._whole:
             self._attempts[thing] = 0
         ended = self._claims.pop(thing, None) if what in _ENDS else None
@@ -323,7 +328,15 @@ def _task(thing: str) -> str:
 
 
 def with_reason(found: tuple[HistoryEvent, ...], task: str) -> Op[tuple[HistoryEvent, ...]]:
-    """The events, with the reason that the task itself still has."""
+    """The events, with the reason that the task itself still has, and what its notes say."""
+    if numbers := [each.on for each in found if each.what == "noted"]:
+        from interlock.nouns.tasks.notes import heads
+
+        said = yield from heads(task, numbers)
+        found = tuple(
+            replace(each, says=said.get(each.on, "")) if each.what == "noted" else each
+            for each in found
+        )
     snapshot: Snapshot = yield Read(keys.status(task))
     status = decode_status(snapshot[keys.status(task)])
     last = next((each for each in reversed(found) if each.what in _WITH_REASON), None)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 from interlock.core import keys
 from interlock.core.outcomes import GivenFenced
 from interlock.nouns.tasks import task as task_types
-from interlock.nouns.tasks.task_view import MOST, TaskList, TaskView
+from interlock.nouns.tasks.task_view import MOST, MOST_NOTES, TaskList, TaskNotes, TaskView
 from interlock.runtime.noun import KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Given, Operation, Request, option, waits
 
@@ -207,6 +207,27 @@ class TaskRun(Request, frozen=True, kw_only=True):
         option("duration", "time between SIGTERM and SIGKILL when the program has to end"),
     ] = 5.0
     command: Annotated[Names, option("command", "the program, after --", positional=True)] = ()
+
+
+class TaskNoteAdd(Request, frozen=True, kw_only=True):
+    """Add a note to a task."""
+
+    task: Task
+    text: Annotated[
+        str,
+        option("body", "what to say, up to 16 KiB; - for stdin", positional=True),
+    ]
+    given: Given = ()
+
+
+class TaskNotesList(Request, frozen=True, kw_only=True):
+    """The notes of a task."""
+
+    task: Task
+    after: Annotated[int, option("int", "only notes after this number")] = 0
+    limit: Annotated[
+        int, option("int", "how many notes to list at most", least=1, most=MOST_NOTES)
+    ] = task_types.LISTED
 
 
 class TasksList(Request, frozen=True, kw_only=True):
@@ -491,6 +512,29 @@ NOUN = Noun(
             examples=("interlock task retry t1 --agent ada",),
         ),
         Operation(
+            name="task note",
+            help="add a note to a task, for all who look at it",
+            request=TaskNoteAdd,
+            outcomes=(task_types.TaskNoted, task_types.Unchanged, GivenFenced),
+            needs="agent",
+            for_models=True,
+            call="tasks.note",
+            examples=(
+                "interlock task note t1 'the token expires after an hour' --agent ada",
+                "git log -3 | interlock task note t1 - --agent ada",
+            ),
+        ),
+        Operation(
+            name="task notes",
+            help="list the notes of a task, from the first on",
+            request=TaskNotesList,
+            outcomes=(TaskNotes, task_types.NoTask),
+            needs="store",
+            reads=True,
+            pages=True,
+            call="tasks.notes",
+        ),
+        Operation(
             name="task list",
             help="list tasks by id, without complete ones",
             request=TasksList,
@@ -506,7 +550,7 @@ NOUN = Noun(
         ),
         Operation(
             name="task show",
-            help="show one task: its state, its data and its result",
+            help="show one task: its state, its text, its data, its result and its notes",
             request=TaskShow,
             outcomes=(TaskView, task_types.NoTask),
             needs="store",

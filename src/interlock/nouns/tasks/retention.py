@@ -236,14 +236,18 @@ class TaskRetention:
         base = yield from self._runner.base()
         room = TaskReader(self._runner, base).facts.max_operations
         for some in _portions(chosen.values(), room - retention_rules.OPERATIONS):
-            try:
-                changed: Decided[Forgotten] = yield from self._runner.change(
-                    partial(self._deciding, some, base, mark), actor
-                )
-            except (StoreDamaged, TooLarge):  # other tasks are not affected; doctor names it
-                continue
-            done += changed.outcome.count
-            mark = changed.revision if mark is not None and changed.revision else mark
+            left = True
+            while left:
+                try:
+                    changed: Decided[Forgotten] = yield from self._runner.change(
+                        partial(self._deciding, some, base, mark), actor
+                    )
+                except (StoreDamaged, TooLarge):  # other tasks are not affected; doctor names it
+                    break
+                done += changed.outcome.count
+                if mark is not None and changed.outcome.count and changed.revision:
+                    mark = changed.revision
+                left = bool(changed.outcome.left)
         return done
 
     def _deciding(
@@ -300,6 +304,7 @@ def _relied(chosen: Iterable[EndedTask]) -> Iterator[str]:
     for each in chosen:
         yield keys.status(each.task)
         yield keys.todo(each.task)
+        yield keys.notes(each.task)
 
 
 SUSPECTS = 1_000

@@ -49,8 +49,8 @@ SLACK, PART = 4, 64
 DAY = 86400.0
 """A survey that is dated this far ahead is ignored."""
 NEVER = 1 << 63
-OPERATIONS = 7
-"""The most operations that deleting one task without labels takes."""
+OPERATIONS = 9
+"""The most operations that deleting one task without labels and notes takes."""
 
 _NO_LABELS: Mapping[str, Sequence[str]] = {}
 _OVER: tuple[State, ...] = ("complete", "failed", "dead")
@@ -164,12 +164,16 @@ def delete(
 ) -> Decision[Forgotten]:
     """Delete these tasks with all their items, if they are as they were at these revisions.
 
-    ``labels`` are those of the tasks at these revisions.
+    ``labels`` are those of the tasks at these revisions.  A task whose notes do not fit into this
+    commit stays, without some of them.
 
     A caller that gives ``failed`` tasks has seen that no task needs them, and checks
     ``meta/needed``.
     """
-    gone = [task for task, revision in aims.items() if _stands(changes, task, revision)]
+    ended = [task for task, revision in aims.items() if _stands(changes, task, revision)]
+    changes.facts.need_all(changes.facts.book, ended)
+    leave = OPERATIONS * (1 + len(ended)) + sum(map(len, labels.values()))
+    gone = [task for task in ended if changes.delete_notes(task, leave)]
     for task in gone:
         changes.rely(keys.status(task), keys.todo(task))
         changes.delete(keys.data(task), keys.status(task), keys.result(task))
@@ -183,12 +187,15 @@ def delete(
                 changes.delete(keys.deadline(task))
         if not task.startswith(BATCH):
             changes.task_event("forgotten", "", task)
-    if not gone:
+    if not ended:
         return Decision(outcome=Forgotten())
-    if failed:
+    for task in set(ended).difference(gone):
+        changes.rely(keys.status(task))
+    if failed and gone:
         changes.put(keys.NEEDED, {})
-    thing = progress_rules.record_name(gone[0]) if len(gone) == 1 else "tasks"
-    return changes.decision(Forgotten(count=len(gone)), "task.forget", thing)
+    thing = progress_rules.record_name(ended[0]) if len(ended) == 1 else "tasks"
+    forgotten = Forgotten(count=len(gone), left=len(ended) - len(gone))
+    return changes.decision(forgotten, "task.forget", thing)
 
 
 def _stands(changes: TaskChanges, task: str, revision: int) -> bool:

@@ -15,7 +15,7 @@ they may be large, and so may the result of an attempt.  A claim touches only th
 status and owner.  The owner exists exactly while the task runs.  Its revision is the token of the
 claim.  To complete, fail or release, the worker carries that token, and the same commit checks it.
 So a worker whose claim was ended cannot finish any task: neither its former one, on which another
-worker may work by now, nor another.
+worker may work by now, nor another.  Notes about a task are further items (``notes.py``).
 
 A claim lives as a grant of a lock does: by its session, or by a ttl of its own.  It never ends by
 itself; a client that finds a claim whose liveness is gone puts the task back in the queue with one
@@ -435,6 +435,13 @@ class Unchanged(Refusal, frozen=True, kw_only=True, tag="unchanged"):
     reason: str
 
 
+class TaskNoted(Success, frozen=True, kw_only=True, tag="noted"):
+    """The note stands with the task, under this number."""
+
+    task: str
+    note: int
+
+
 class Imported(Success, frozen=True, kw_only=True, tag="imported"):
     """The whole plan is published.
 
@@ -487,12 +494,14 @@ ReleaseOutcome: TypeAlias = TaskReleased | TaskFenced | TaskNotOwner | outcomes.
 BeatOutcome: TypeAlias = TaskExtended | TaskFenced | TaskNotOwner | outcomes.GivenFenced
 CancelOutcome: TypeAlias = TaskCancelled | Unchanged | outcomes.GivenFenced
 RetryOutcome: TypeAlias = Retried | Unchanged | outcomes.GivenFenced
+NoteOutcome: TypeAlias = TaskNoted | Unchanged | outcomes.GivenFenced
 RequeueOutcome: TypeAlias = TaskRequeued | TaskFenced | Unchanged
 
 
 EventName: TypeAlias = Literal[
     "published", "ready", "claimed", "released", "completed", "failed", "dead", "reclaimed",
     "cancelled", "retried", "forgotten", "fenced", "not_owner", "requeued", "blocked", "warned",
+    "noted",
 ]  # fmt: skip
 EVENT_NAMES: tuple[EventName, ...] = get_args(EventName)
 """The events of tasks."""

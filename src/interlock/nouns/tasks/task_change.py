@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_NOTES_AT_ONCE = 400
+"""The most notes that one commit deletes of a task."""
 UNCHECKED = "its guards are checked next"
 AT_ONCE = 1.0
 """A task that becomes ready within this many seconds counts as ready since its publishing."""
@@ -70,6 +73,18 @@ def _fresh(spec: Spec) -> TaskStatus:
     )
 
 
+class NoteBook(Struct, frozen=True, omit_defaults=True, gc=False):
+    """How many notes a task has had; those before ``first`` are deleted."""
+
+    count: int = 0
+    first: int = 1
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the notes that exist."""
+        return range(self.first, self.count + 1)
+
+
 class TaskFacts(Facts):
     """The items of tasks that were read for a decision."""
 
@@ -91,6 +106,7 @@ class TaskFacts(Facts):
         """The token of its publishing: every claim of the task has a higher one."""
         self.dues: dict[str, DueEntry | None] = {}
         self.gates: dict[str, Gate | None] = {}
+        self.books: dict[str, NoteBook | None] = {}
         self.clock = 0
         """The revision, counted as tokens are, since which the engine measures liveness without a
         break; 0 if it is unknown."""
@@ -133,6 +149,13 @@ class TaskFacts(Facts):
             return self.dues[key]
         except KeyError:
             raise Missing((key,)) from None
+
+    def book(self, task: str) -> NoteBook | None:
+        """How many notes a task has; None if it has none."""
+        try:
+            return self.books[task]
+        except KeyError:
+            raise Missing((keys.notes(task),)) from None
 
     def gate(self, task: str) -> Gate | None:
         """What a task waits for that a guard keeps."""
@@ -326,6 +349,23 @@ class TaskChanges(Changes[TaskFacts]):
         for label in sorted(now - then):
             self.put(keys.label(label, task), {})
         self.delete(*[keys.label(label, task) for label in sorted(then - now)])
+
+    def delete_notes(self, task: str, leave: int) -> bool:
+        """Delete the notes of a task; whether none is left, since all of them fit.
+
+        They ``leave`` so many operations of the commit for other changes.
+        """
+        self.rely(keys.notes(task))
+        if (book := self.facts.book(task)) is None:
+            return True
+        room = max(0, self.facts.max_operations - self.size - leave)
+        some = book.numbers[: min(room, _NOTES_AT_ONCE)]
+        self.delete(*[keys.note(task, number) for number in some])
+        if len(some) < len(book.numbers):
+            self.put(keys.notes(task), replace(book, first=some.stop))
+            return False
+        self.delete(keys.notes(task))
+        return True
 
     def listed(self, task: str, verb: str) -> Decision[bool]:
         """List the set of requirements of a task again; whether it was missing."""

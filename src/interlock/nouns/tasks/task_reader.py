@@ -23,7 +23,8 @@ from interlock.nouns.tasks.task import (
     TaskResult,
     TaskStatus,
 )
-from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
+from interlock.nouns.tasks.task_change import NoteBook, TaskChanges, TaskFacts
+from interlock.nouns.tasks.task_view import TaskNote
 from interlock.runtime.attempt import DecideOp, FactReader
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import OWN_OPERATIONS, readable
@@ -46,11 +47,14 @@ _DUE = codec.Decoder(DueEntry)
 _ENDED = codec.Decoder(EndedEntry)
 _RESULT = codec.Decoder(TaskResult)
 _NAMES = codec.Decoder(tuple[str, ...])
+_BOOK = codec.Decoder(NoteBook)
+_NOTE = codec.Decoder(TaskNote)
 _OF_TASKS: dict[str, codec.Decoder[Any]] = {
     "data": _SPEC,
     "status": _STATUS,
     "owner": _CLAIM,
     "result": _RESULT,
+    "notes": _BOOK,
 }
 _OF_INDEXES: dict[str, codec.Decoder[Any]] = {
     keys.READY: _READY,
@@ -58,6 +62,7 @@ _OF_INDEXES: dict[str, codec.Decoder[Any]] = {
     keys.DUE: _DUE,
     keys.CLAIMS: _NAMES,
     keys.ENDED: _ENDED,
+    keys.NOTES: _NOTE,
 }
 
 
@@ -79,6 +84,16 @@ def decode_claim(item: Item | None) -> TaskOwner | None:
 def decode_result(item: Item | None) -> TaskResult | None:
     """The result of a task."""
     return _RESULT.read_if_present(item)
+
+
+def decode_book(item: Item | None) -> NoteBook | None:
+    """How many notes a task has."""
+    return _BOOK.read_if_present(item)
+
+
+def decode_note(item: Item) -> TaskNote:
+    """A note about a task."""
+    return _NOTE.read(item)
 
 
 def decode_ready(item: Item) -> ReadyEntry:
@@ -156,6 +171,8 @@ class TaskReader(FactReader[TaskFacts]):
                     facts.tokens[task] = 0 if item is None else self.base + item.revision
                 case "data":
                     facts.specs[task] = decode_spec(item)
+                case "notes":
+                    facts.books[task] = decode_book(item)
                 case other:
                     raise AssertionError(f"no decision reads the {other} of a task")
 

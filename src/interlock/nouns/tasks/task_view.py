@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
@@ -11,6 +11,8 @@ from interlock.nouns.tasks.task import State
 
 MOST = 10_000
 """The most tasks of one list."""
+MOST_NOTES = 100
+"""The most notes of one page: together they may have a megabyte and a half."""
 
 
 class ListedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,12 +54,38 @@ class ListedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     plan: str = ""
 
 
+class TaskNote(Struct, frozen=True, kw_only=True):
+    """A note: its number, from 1 on, its author, when it was written, and what it says."""
+
+    of_lines: ClassVar[tuple[str, ...]] = ("text",)
+
+    note: int
+    by: str
+    at: float
+    text: str
+
+
+class TaskNotes(Listing[TaskNote], frozen=True, kw_only=True):
+    """Notes in their order; ``more`` is the last number if there are more after it."""
+
+    listed = "notes"
+
+    task: str
+    notes: tuple[TaskNote, ...]
+    more: int | None = None
+
+
 class TaskView(ListedTask, frozen=True, kw_only=True, omit_defaults=True):
-    """One task with its text, its data and its ``result``, or the ``error`` if it failed."""
+    """One task with its text, its data and its ``result``, or the ``error`` if it failed.
+
+    ``notes`` are the last ones; ``earlier_notes`` counts those before them.
+    """
 
     of_lines = ("text",)
 
     text: str = ""
+    notes: tuple[TaskNote, ...] = ()
+    earlier_notes: int = 0
     data: Any = None
     result: Any = None
     error: Any = None

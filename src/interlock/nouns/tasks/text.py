@@ -20,7 +20,13 @@ from interlock.runtime.text import (
 
 if TYPE_CHECKING:
     from interlock.nouns.tasks import task as task_types
-    from interlock.nouns.tasks.task_view import ListedTask, TaskList, TaskView
+    from interlock.nouns.tasks.task_view import (
+        ListedTask,
+        TaskList,
+        TaskNote,
+        TaskNotes,
+        TaskView,
+    )
     from interlock.runtime.text import Paint, Text
 
 
@@ -215,7 +221,28 @@ def _task_view(task: TaskView, paint: Paint) -> str:
         ("result", _short(task.result)),
         ("error", _short(task.error)),
     ]
-    return f"{listed(facts)}\n\n{task.text.rstrip()}" if task.text else listed(facts)
+    text = f"\n\n{task.text.rstrip()}" if task.text else ""
+    more = f"interlock task notes {quote(task.task)}"
+    earlier = f"\n\n{task.earlier_notes} earlier notes: {more}" if task.earlier_notes else ""
+    return f"{listed(facts)}{text}{earlier}{_said(task.notes, paint)}"
+
+
+def _said(notes: Sequence[TaskNote], paint: Paint) -> str:
+    """Notes below each other, each after its author and its time."""
+    heads = [paint("dim", f"note {each.note}, {each.by}, {ago(each.at)}:") for each in notes]
+    said = zip(heads, notes, strict=True)
+    return "".join([f"\n\n{head}\n{each.text.rstrip()}" for head, each in said])
+
+
+def _noted(outcome: task_types.TaskNoted, paint: Paint) -> str:
+    return f"{paint('green', 'noted')} {outcome.task}, note {outcome.note}"
+
+
+def _notes(outcome: TaskNotes, paint: Paint) -> str:
+    if not outcome.notes:
+        return f"no notes; add one: interlock task note {quote(outcome.task)} 'TEXT'"
+    more = f"\n\nmore: --after {outcome.more}" if outcome.more else ""
+    return _said(outcome.notes, paint).lstrip("\n") + more
 
 
 def _task_list(outcome: TaskList, paint: Paint) -> str:
@@ -341,6 +368,8 @@ TEXTS: dict[str, Text] = {
     "TaskCancelled": _cancelled,
     "Retried": _retried,
     "Unchanged": _unchanged,
+    "TaskNoted": _noted,
+    "TaskNotes": _notes,
     "TaskEvent": _event,
     "TaskView": _task_view,
     "TaskList": _task_list,

@@ -38,7 +38,7 @@ from interlock.nouns.tasks.task_reader import (
     decode_spec,
     decode_status,
 )
-from interlock.nouns.tasks.task_view import ListedTask, TaskList, TaskView
+from interlock.nouns.tasks.task_view import ListedTask, TaskList, TaskNote, TaskView
 from interlock.runtime.reads import FIRST_PAGE, MOST_PAGE, Pages, looked_up, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import Op, Read
@@ -217,7 +217,8 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
 def show(runner: Runner, task: str) -> Op[TaskView | task_types.NoTask]:
     """One task, with its data and its result."""
     base, result = (yield from runner.base()), keys.result(task)
-    snapshot = yield Read(keys.data(task), keys.owner(task), keys.status(task), result)
+    book = keys.notes(task)
+    snapshot = yield Read(keys.data(task), keys.owner(task), keys.status(task), result, book)
     found = _snapshot(task, snapshot.items, base, STATES)
     if found.damage:
         raise StoreDamaged(found.damage)
@@ -229,9 +230,16 @@ def show(runner: Runner, task: str) -> Op[TaskView | task_types.NoTask]:
         return task_types.NoTask(task=task, state="unknown", reason=reason)
     (listed,) = yield from _listed(runner, [found])
     came = decode_result(snapshot[result])
+    notes: tuple[TaskNote, ...] = ()
+    if snapshot[book] is not None:
+        from interlock.nouns.tasks.notes import last_notes
+
+        notes = yield from last_notes(task, snapshot[book])
     return TaskView(
         **asdict(listed),
         text=found.spec.text,
+        notes=notes,
+        earlier_notes=notes[0].note - 1 if notes else 0,
         data=_value(found.spec.data),
         result=None if came is None else _value(came.result),
         error=None if came is None else _value(came.error),
