@@ -80,6 +80,7 @@ Requests, at home
     request-rates/{to or from}/{swarm}/{agent}  when an agent made its last requests
     request-refusals/{agent}      when refusals of requests of an agent were recorded
     meta/requests-refused/{agent} how many were refused and not recorded one by one
+    meta/request-cancelled        the request that was cancelled last: those that wait watch it
 Requests, on the bus
     req/{swarm}/{message} the envelope of a request to a swarm; its payload under req-body/
     res/{swarm}/{id}      the envelope of a result for a swarm; its payload under res-body/
@@ -222,6 +223,7 @@ QUARANTINE_CONTENT = "quarantine-content/"
 REQUEST_RATES = "request-rates/"
 REQUEST_REFUSALS = "request-refusals/"
 REQUESTS_REFUSED = "meta/requests-refused/"
+REQUEST_CANCELLED = "meta/request-cancelled"
 PEER_COUNTS = "peer-counts/"
 BUS_REQUESTS = "req/"
 BUS_REQUEST_BODIES = "req-body/"

@@ -21,7 +21,6 @@ from interlock.core import keys, signing
 from interlock.core.decision import Decision, Write
 from interlock.errors import StoreAway
 from interlock.nouns.requests.incoming import Incoming
-from interlock.nouns.requests.result_waits import FEW
 from interlock.nouns.requests.send_service import TEND_EVERY
 from interlock.nouns.requests.serving import RequestReply, ServedRequest
 from interlock.nouns.swarms import key_files
@@ -383,7 +382,7 @@ def ended_by_cancelling(home: str, waiting: Callable[[interlock.Fleet, str], obj
         thread = threading.Thread(target=lambda: found.append(waiting(ada, sent.request)))
         thread.start()
         watched = ada.context.requests.waits
-        until(lambda: watched._lasting() or ada.context.bus.trouble)
+        until(lambda: watched._any_lasts() or ada.context.bus.trouble)
         began = time.monotonic()
         assert eve.requests.cancel(sent.request, "no more")
         thread.join(20)
@@ -415,11 +414,11 @@ def test_a_cancel_ends_many_waits_of_an_event_loop(homes: dict[str, str]) -> Non
             await aio.connect(homes["north"], agent="ada") as ada,
             await aio.connect(homes["north"], agent="eve") as eve,
         ):
-            sent = [await ada.requests.send("south", "bob", number) for number in range(FEW + 2)]
+            sent = [await ada.requests.send("south", "bob", number) for number in range(18)]
             ids = [each.request for each in sent if isinstance(each, interlock.RequestSent)]
             waits = [asyncio.create_task(ada.requests.result(each, wait=60)) for each in ids]
             watched = ada.context.requests.waits
-            await asyncio.to_thread(until, lambda: len(watched._lasting()) == len(ids))
+            await asyncio.to_thread(until, watched._any_lasts)
             began = time.monotonic()
             for each in ids:
                 await eve.requests.cancel(each)

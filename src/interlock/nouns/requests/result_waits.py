@@ -7,9 +7,11 @@ commit, and wakes their callers with the findings.
 Another process of the swarm may be quicker: it commits the finding before it deletes the result
 from the bus.  So a result that was seen and is gone is at home, and its caller looks there.
 
-A request may also end at home alone: it is cancelled, or a person gives it to another swarm.  Most
-results come within milliseconds, so only a wait that **lasts** is watched there, too, in a
-background thread or task of the client.  It wakes the caller, who looks at home.
+A request may also end at home alone: it is cancelled, or a person gives it to another swarm.  Each
+such commit writes ``meta/request-cancelled``.  Most results come within milliseconds, so only while
+a wait **lasts** is this key watched, in a background thread or task of the client.  It wakes the
+callers whose requests are over, and they look at home.  The requests themselves are not watched:
+with hundreds in flight that was half of the cost of each.
 
 **Nothing is missed.**  A caller that sends is on the list before its request is posted, so its
 result cannot come earlier; ``since`` is the revision of the bus after which it can come.  The watch
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
 UNKNOWN = -1
 LASTS = 0.25
 """Seconds after which a wait is watched at home, too."""
-FEW = 16
-"""Requests that are watched one by one; of more the whole folder."""
 SLICE = 0.25
 """Seconds at most until a leader notices that it is settled, or other waits are watched."""
 IDLE = 3600.0
@@ -148,11 +148,11 @@ class ResultWaits:
     def watch_home(self, stopped: Callable[[], bool]) -> Op[None]:
         """End waits whose requests end at home, until the client is closed."""
         while not stopped():
-            if not self._lasting():
+            if not self._any_lasts():
                 yield from self._bell.sleep(IDLE)
                 continue
             try:
-                yield from self._watch_some(stopped)
+                yield from self._watch_cancelled(stopped)
             except InterlockError:  # those that wait look at home themselves, from time to time
                 yield Pause(SLICE)
 
@@ -160,44 +160,34 @@ class ResultWaits:
         """Wake ``watch_home``, which ends."""
         self._bell.ring()
 
-    def _lasting(self) -> frozenset[str]:
-        """The requests whose callers have waited for a while."""
+    def _any_lasts(self) -> bool:
+        """Whether a caller has waited for a while."""
         with self._guard:
-            waiting = list(self._waiting.items())
-        return frozenset(
-            request
-            for request, waits in waiting
-            if any(each.lasts and not each.settled for each in waits)
-        )
+            waits = [each for some in self._waiting.values() for each in some]
+        return any(each.lasts and not each.settled for each in waits)
 
-    def _watch_some(self, stopped: Callable[[], bool]) -> Op[None]:
-        """Watch the requests of all lasting waits, as long as these stay the same."""
-        wanted = self._lasting()
-        if not wanted:
-            return
-        places = {keys.request(each): each for each in wanted}
-        scope = tuple(places) if len(places) <= FEW else keys.REQUESTS
-        snapshot: Snapshot = yield Read(keys.OWN_SWARM)
-        yield from self._end_waits(places)
-        watch: Watch = yield OpenWatch(scope, snapshot.revision)
+    def _watch_cancelled(self, stopped: Callable[[], bool]) -> Op[None]:
+        """Look at home for each request that is cancelled, as long as a wait lasts."""
+        snapshot: Snapshot = yield Read(keys.REQUEST_CANCELLED)
+        yield from self._end_waits()
+        watch: Watch = yield OpenWatch(keys.REQUEST_CANCELLED, snapshot.revision)
         try:
-            while not stopped() and self._lasting() == wanted:
-                changes = yield NextChanges(watch, SLICE)
-                if any(isinstance(each, Resync) for each in changes):
-                    return
-                changed = {each.key for each in changes if isinstance(each, Change)}
-                yield from self._end_waits(changed & places.keys())
+            while not stopped() and self._any_lasts():
+                if (yield NextChanges(watch, SLICE)):
+                    yield from self._end_waits()
         finally:
             watch.close()
 
-    def _end_waits(self, places: Iterable[str]) -> Op[None]:
-        """Wake the callers whose requests are over."""
-        for key, item in (yield from looked_up(places)).items():
+    def _end_waits(self) -> Op[None]:
+        """Wake the callers whose requests are over at home."""
+        with self._guard:
+            waiting = list(self._waiting)
+        for key, item in (yield from looked_up(map(keys.request, waiting))).items():
             found = readable(decode_request, item)
             if found is None or found.state not in _GOING_ON:
                 with self._guard:
-                    waiting = self._waiting.get(keys.id_of(key), ())
-                for each in waiting:
+                    waits = self._waiting.get(keys.id_of(key), ())
+                for each in waits:
                     each.settle()
 
     def _began_after(self, wait: ResultWait) -> bool:

@@ -335,7 +335,7 @@ def cancel(
         outcome="cancelled",
         verb="request.cancel",
         thing=f"request/{request.id}",
-        puts=puts,
+        puts=(*puts, Write(keys.REQUEST_CANCELLED, request.id)),
         deletes=(
             *deletes,
             keys.request_body(request.id),
