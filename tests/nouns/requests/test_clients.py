@@ -26,11 +26,12 @@ from interlock.nouns.requests.serving import RequestReply, ServedRequest
 from interlock.nouns.swarms import key_files
 from interlock.nouns.swarms.head import ListedKey
 from interlock.nouns.swarms.link import SwarmLink
+from interlock.nouns.swarms.own_keys import own_swarm
 from interlock.nouns.swarms.results import Discovered
 from interlock.nouns.swarms.swarm import OwnSwarm, Peer, PeerKey
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
-from interlock.steps import drive
+from interlock.steps import Read, drive
 from interlock.store import Ref, Snapshot
 from interlock.stores.memory import MemoryStore
 
@@ -163,6 +164,22 @@ def test_a_worker_that_serves_keeps_its_swarm_on_the_bus(
         assert isinstance(found, interlock.RequestAnswered)
     with interlock.connect(homes["south"], agent="eve") as fleet:
         assert fleet.record.verify()
+
+
+def test_of_many_that_send_at_once_one_looks_whether_the_receiver_is_listed(
+    homes: dict[str, str], served: Callable[..., None]
+) -> None:
+    served(lambda request: request.payload)
+    assert online(homes["north"], "sum") == ["bob@south"]
+    with interlock.connect(homes["north"], agent="ada") as ada:
+        own = drive(own_swarm(), ada.store)
+        assert own is not None
+        one, other = [ada.context.swarms.unlisted(own, "south", "can:sun") for _ in range(2)]
+        looks_at = next(one)
+        with pytest.raises(StopIteration, match=r"^$"):
+            next(other)
+        one.close()
+        assert isinstance(looks_at, Read)
 
 
 def test_an_async_worker_keeps_its_swarm_on_the_bus_and_another_goes_on_when_it_stops(

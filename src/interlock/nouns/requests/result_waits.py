@@ -10,8 +10,8 @@ from the bus.  So a result that was seen and is gone is at home, and its caller 
 A request may also end at home alone: it is cancelled, or a person gives it to another swarm.  Each
 such commit writes ``meta/request-cancelled``.  Most results come within milliseconds, so only while
 a wait **lasts** is this key watched, in a background thread or task of the client.  It wakes the
-callers whose requests are over, and they look at home.  The requests themselves are not watched:
-with hundreds in flight that was half of the cost of each.
+callers whose requests are over, and they look at home.  (To watch the requests themselves took a
+new watch of all of them for each that began or ended.)
 
 **Nothing is missed.**  A caller that sends is on the list before its request is posted, so its
 result cannot come earlier; ``since`` is the revision of the bus after which it can come.  The watch

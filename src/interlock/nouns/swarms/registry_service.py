@@ -339,12 +339,14 @@ class SwarmRegistry:
         """Why the entry of a swarm lists no such receiver; empty if it does, or none is known.
 
         A request is sent all the same.  The entry is read again before this is said, and then
-        counts for a few seconds; a receiver that is listed counts for as long as the cache.
+        counts for a few seconds; a receiver that is listed counts for as long as the cache.  One
+        of those that send at the same time looks; the others go on without a warning.
         """
         now = self._context.runner.clock.monotonic()
         said, until = self._unlisted.get((swarm, to), ("", now))
         if until > now:
             return said
+        self._unlisted[swarm, to] = said, now + IN_VAIN
         said = yield from self._said_unlisted(swarm, to)
         if said and (yield from self.look_again(own, [swarm])):
             said = yield from self._said_unlisted(swarm, to)
