@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from interlock.nouns.swarms.bus import Bus
     from interlock.nouns.swarms.registry_service import SwarmRegistry
     from interlock.nouns.swarms.shared_service import SharedService
+    from interlock.nouns.tasks.claim_reports import ClaimReporter
     from interlock.nouns.tasks.service import TaskService
     from interlock.runtime.outage import OutageRetry
 
@@ -111,6 +112,15 @@ class Context:
         pulse = StatusReporter(self.runner, actor, paces_from(self.settings), self.wake)
         self.keeper.add_job(pulse)
         return pulse
+
+    @cached_property
+    def claim_reports(self) -> ClaimReporter:
+        """What this client reports about the tasks that it works on."""
+        from interlock.nouns.tasks.claim_reports import ClaimReporter
+
+        reporter = ClaimReporter(self)
+        self.keeper.add_job(reporter)
+        return reporter
 
     @cached_property
     def bus(self) -> Bus:

@@ -336,18 +336,22 @@ def text(value: str, what: str, most: int) -> str:
 
 def title(value: str) -> str:
     """Return the title of a task, which is one line, without spaces at its ends."""
-    said = text(value, "title", 4 * TITLE_LIMIT).strip(" ")
+    return one_line(value, "title", "put the rest into the text")
+
+
+def one_line(value: str, what: str, otherwise: str) -> str:
+    """Return a text of one line without spaces at its ends; ``otherwise`` is for a longer one."""
+    said = text(value, what, 4 * TITLE_LIMIT).strip(" ")
     if not said and value:
-        raise BadInput("the title has only spaces; say in a few words what it is about")
+        raise BadInput(f"the {what} has only spaces; say in a few words what it is about")
     if len(said) > TITLE_LIMIT:
         raise TooLarge(
-            f"the title has {len(said)} characters; {TITLE_LIMIT} are allowed:"
-            " put the rest into the text"
+            f"the {what} has {len(said)} characters; {TITLE_LIMIT} are allowed: {otherwise}"
         )
     if found := re.search(_NO_LINE, said):
         raise BadInput(
-            f"the title has a line break or a control character (U+{ord(found[0]):04X});"
-            " a title is one line: put more into the text"
+            f"the {what} has a line break or a control character (U+{ord(found[0]):04X});"
+            f" it is one line: {otherwise}"
         )
     return said
 

@@ -268,7 +268,8 @@ def _of_a_task(each: HistoryEvent) -> Iterator[str]:
     if each.reason:
         yield _OF_A_TASK.get(each.reason, each.reason)
     if each.says:
-        yield each.says if each.what == "noted" else f"the reason: {each.says}"
+        plain = each.what in ("noted", "progress")
+        yield each.says if plain else f"the reason: {each.says}"
 
 
 def _of_a_message(each: HistoryEvent) -> Iterator[str]:

@@ -303,6 +303,28 @@ class TaskCalls(Calls[D]):
     beat = heartbeat
 
     @call
+    def progress(
+        self,
+        task: str,
+        part: float,
+        doing: str = "",
+        *,
+        token: int | None = None,
+        given: Given = (),
+    ) -> Op[task_types.ProgressOutcome]:
+        """Note how far the work on a claim is, from 0 to 1, and what is being done: one commit.
+
+        A claim of a block or of a worker has ``claim.progress``, which commits now and then.
+        """
+        from interlock.nouns.tasks.claim_reports import work_report
+
+        report = work_report(part, doing)
+        identity, worker = self._identity(given), self._worker(task, token)
+        return self._fenced(
+            identity, self.context.tasks.progress(identity.actor, worker, report.part, report.doing)
+        )
+
+    @call
     def cancel(
         self, task: str, reason: str = "", *, given: Given = ()
     ) -> Op[task_types.CancelOutcome]:

@@ -36,6 +36,7 @@ from interlock.runtime.keeper import Lease
 from interlock.steps import Op, Pause, Read
 
 if TYPE_CHECKING:
+    from interlock.nouns.tasks.claim_reports import WorkReport
     from interlock.nouns.tasks.next_claim import NextClaim
 
 T = TypeVar("T", bound=Outcome)
@@ -194,6 +195,11 @@ class HeldClaim(HeldGrant):
             return
         except InterlockError as trouble:
             self._warn_pending(str(trouble))
+
+    def say_progress(self, report: WorkReport) -> Op[None]:
+        """Commit a report; if the claim is over, the keeper learns that by itself."""
+        actor = self.context.me().actor
+        yield from self.context.tasks.progress(actor, self._claimant(), *report)
 
     def give_up(self) -> None:
         """Stop holding it, and have the keeper release it as soon as it can."""
@@ -435,6 +441,18 @@ class ClaimHandle(HeldHandle[D]):
     def settle(self, ending: Ending, good: type[Any]) -> Op[Any]:
         """End the claim by another operation, which returns an outcome of this kind."""
         return self._holding.settle(ending, good)
+
+    def progress(self, part: float, doing: str = "") -> None:
+        """Report how far the work is, from 0 to 1, and what is being done; it does not wait.
+
+        The last word is committed at once, and then every five seconds at most, however often this
+        is called: ``task list``, ``task show`` and ``task watch`` show it.
+        """
+        from interlock.nouns.tasks.claim_reports import work_report
+
+        report = work_report(part, doing)
+        if not self._holding.released:
+            self.context.claim_reports.report(self._holding, report)
 
     @call
     def let_go(self) -> Op[None]:

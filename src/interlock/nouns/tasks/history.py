@@ -183,7 +183,15 @@ def _events(change: Change) -> Iterator[TaskEvent]:
             known: Any = word
             agent = event.agent or entry.agent
             revision = change.revision
-            yield TaskEvent(event=known, task=task, agent=agent, at=entry.at, revision=revision)
+            yield TaskEvent(
+                event=known,
+                task=task,
+                agent=agent,
+                at=entry.at,
+                revision=revision,
+                progress=event.details.get("progress"),
+                doing=event.details.get("doing", ""),
+            )
 
 
 def _with_spec(event: TaskEvent, spec: Spec | None) -> TaskEvent:
@@ -263,7 +271,7 @@ class TaskHistory(NounHistory):
             on=need,
             rests=_rests(line, thing),
             reason=_reason(line, what, thing),
-            says=line.reason if what in _SAYS else "",
+            says=_says(line, event, what),
         )
 
     def _claim(self, line: RecordLine, event: Event, thing: str) -> HistoryEvent:
@@ -292,6 +300,15 @@ def _ready(line: RecordLine, thing: str) -> HistoryEvent:
         return history_event(line, "", "ready", thing, by=line.agent, on=guard)
     by = line.agent if line.verb == "task.complete" else ""
     return history_event(line, "", "unblocked", thing, on=_task(line.thing), by=by)
+
+
+def _says(line: RecordLine, event: Event, what: str) -> str:
+    """The words of an entry about an event."""
+    if what == "progress":
+        from interlock.nouns.tasks.text import progress_text
+
+        return progress_text(event.details.get("progress", 0.0), event.details.get("doing", ""))
+    return line.reason if what in _SAYS else ""
 
 
 def _reason(line: RecordLine, what: str, thing: str) -> str:

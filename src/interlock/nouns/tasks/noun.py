@@ -115,6 +115,16 @@ class TaskBeat(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
+class TaskReport(Request, frozen=True, kw_only=True):
+    """Say how far the work is."""
+
+    task: Task
+    part: Annotated[Any, option("json", "how much is done, from 0 to 1", positional=True)]
+    doing: Annotated[str, option("text", "what is being done", positional=True)] = ""
+    token: Token = None
+    given: Given = ()
+
+
 class TaskDone(Request, frozen=True, kw_only=True):
     """Complete a task."""
 
@@ -431,6 +441,21 @@ NOUN = Noun(
             aliases=("task heartbeat",),
             call="tasks.heartbeat",
             examples=("interlock task beat t1 --agent ada --token 9",),
+        ),
+        Operation(
+            name="task progress",
+            help="report how far the work on a claim is",
+            request=TaskReport,
+            outcomes=(
+                task_types.TaskProgress,
+                task_types.TaskFenced,
+                task_types.TaskNotOwner,
+                GivenFenced,
+            ),
+            needs="agent",
+            for_models=True,
+            call="tasks.progress",
+            examples=("interlock task progress t1 0.4 'compiling' --agent ada --token 9",),
         ),
         Operation(
             name="task done",

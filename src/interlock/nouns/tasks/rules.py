@@ -250,6 +250,24 @@ def beat(
     return Decision(outcome=outcome, puts=(renew,), quiet=True)
 
 
+def progress(
+    changes: TaskChanges, claimant: Claimant, part: float, doing: str
+) -> Decision[task.ProgressOutcome]:
+    """Note how far the work on a claim is; the end of the claim deletes that."""
+    found = _own_claim(changes, claimant, "task.progress")
+    if isinstance(found, Decision):
+        return found
+    (status, held), id_ = found, claimant.task
+    outcome = task.TaskProgress(task=id_, progress=part, doing=doing)
+    if (status.progress, status.doing) == (part, doing):
+        return Decision(outcome=outcome)
+    changes.set_status(id_, replace(status, progress=part, doing=doing))
+    changes.task_event("progress", held.agent)
+    decision = changes.decision(outcome, "task.progress", f"task/{id_}")
+    said = {"progress": part} | ({"doing": doing} if doing else {})
+    return replace(decision, events=tuple(replace(each, details=said) for each in decision.events))
+
+
 def cancel(changes: TaskChanges, id_: str, agent: str, reason: str) -> Decision[task.CancelOutcome]:
     """End a task as failed; its worker finds its claim fenced at its next act."""
     status = changes.facts.status(id_)

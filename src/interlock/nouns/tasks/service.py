@@ -250,6 +250,20 @@ class TaskService:
         done: Decided[task_types.BeatOutcome] = yield from self._runner.change(deciding, actor)
         return (yield from self._with_break(claimant, done.outcome))
 
+    def progress(
+        self, actor: Actor, claimant: task_types.Claimant, part: float, doing: str
+    ) -> Op[task_types.ProgressOutcome]:
+        """Note how far the work on a claim is."""
+        base = yield from self._runner.base()
+        decide = partial(rules.progress, claimant=claimant, part=part, doing=doing)
+
+        def deciding() -> DecideOp[task_types.ProgressOutcome]:
+            reader, _ = yield from self._read_claim(claimant, base)
+            return (yield from reader.change(decide))
+
+        done: Decided[task_types.ProgressOutcome] = yield from self._runner.change(deciding, actor)
+        return (yield from self._with_break(claimant, done.outcome))
+
     def cancel(self, actor: Actor, task: str, reason: str) -> Op[task_types.CancelOutcome]:
         """Cancel a task."""
         wanted = keys.status(task), keys.owner(task)

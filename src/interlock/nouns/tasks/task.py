@@ -144,7 +144,8 @@ class TaskStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     ``deadline``, ``trace``, ``guards`` and ``evidence`` repeat the data, so that a claim by name
     cannot mistake the task for a plain one (FRESH); a retry after a missed deadline clears that.
     ``failures`` counts how often a guard of its evidence failed that is checked a limited number of
-    times.  ``by``, ``token`` and ``session`` say which claim ended the task, and ``reason`` why.
+    times.  ``progress``, from 0 to 1, and ``doing`` are what the worker of a running task reported
+    last.  ``by``, ``token`` and ``session`` say which claim ended the task, and ``reason`` why.
     """
 
     state: State
@@ -165,6 +166,8 @@ class TaskStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     evidence: tuple[str, ...] = ()
     guard: str = ""
     failures: int = 0
+    progress: float | None = None
+    doing: str = ""
 
 
 FRESH = TaskStatus(state="pending")
@@ -318,6 +321,14 @@ class TaskExtended(outcomes.Extended, frozen=True, kw_only=True, tag="extended")
     token: int | None = None
     expires_in: float | None = None
     grant: str = ""
+
+
+class TaskProgress(Success, frozen=True, kw_only=True, tag="progress"):
+    """How far the work is, from 0 to 1, is noted, and what is being done (``doing``)."""
+
+    task: str
+    progress: float
+    doing: str = ""
 
 
 class TaskCompleted(outcomes.Completed, frozen=True, kw_only=True, tag="completed"):
@@ -492,6 +503,7 @@ CompleteOutcome: TypeAlias = (
 FailOutcome: TypeAlias = TaskFailed | TaskFenced | TaskNotOwner | outcomes.GivenFenced
 ReleaseOutcome: TypeAlias = TaskReleased | TaskFenced | TaskNotOwner | outcomes.GivenFenced
 BeatOutcome: TypeAlias = TaskExtended | TaskFenced | TaskNotOwner | outcomes.GivenFenced
+ProgressOutcome: TypeAlias = TaskProgress | TaskFenced | TaskNotOwner | outcomes.GivenFenced
 CancelOutcome: TypeAlias = TaskCancelled | Unchanged | outcomes.GivenFenced
 RetryOutcome: TypeAlias = Retried | Unchanged | outcomes.GivenFenced
 NoteOutcome: TypeAlias = TaskNoted | Unchanged | outcomes.GivenFenced
@@ -501,14 +513,17 @@ RequeueOutcome: TypeAlias = TaskRequeued | TaskFenced | Unchanged
 EventName: TypeAlias = Literal[
     "published", "ready", "claimed", "released", "completed", "failed", "dead", "reclaimed",
     "cancelled", "retried", "forgotten", "fenced", "not_owner", "requeued", "blocked", "warned",
-    "noted",
+    "noted", "progress",
 ]  # fmt: skip
 EVENT_NAMES: tuple[EventName, ...] = get_args(EventName)
 """The events of tasks."""
 
 
 class TaskEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A change of a task; of a task that is published or ready also its title and its data."""
+    """A change of a task; of a task that is published or ready also its title and its data.
+
+    A report of its worker has how far the work is (``progress``), and what is being done.
+    """
 
     event: EventName | Literal["missed"]
     task: str = ""
@@ -519,6 +534,8 @@ class TaskEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requires: tuple[str, ...] = ()
     title: str = ""
     data: Any = None
+    progress: float | None = None
+    doing: str = ""
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True, gc=False):

@@ -18,9 +18,10 @@ MOST_NOTES = 100
 class ListedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task in a list.
 
-    While it runs: its ``holder`` with its ``token``, ``stale`` if the holder is lost.  While it is
-    blocked: the need that it is blocked ``on``, or the ``guard`` with the ``leaf`` that keeps it.
-    While it must wait: how long (``retry_in``).
+    While it runs: its ``holder`` with its ``token``, ``stale`` if the holder is lost; how far the
+    work is (``progress``, from 0 to 1) and what is being done, if the holder reported that.
+    While it is blocked: the need that it is blocked ``on``, or the ``guard`` with the ``leaf`` that
+    keeps it.  While it must wait: how long (``retry_in``).
     ``since`` is when it entered its state, ``by`` the agent that ended it.
     """
 
@@ -41,6 +42,8 @@ class ListedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_in: float | None = None
     stale: bool = False
     session: str = ""
+    progress: float | None = None
+    doing: str = ""
     on: str = ""
     guard: str = ""
     leaf: str = ""

@@ -174,6 +174,17 @@ def _not_owner(outcome: task_types.TaskNotOwner, paint: Paint) -> str:
     return f"{word}no worker has it, it is {outcome.state}; {then}"
 
 
+def progress_text(part: float, doing: str) -> str:
+    """A report in words; the percentage is cut off, so that the end is not announced too soon."""
+    said = f"{int(round(part * 100, 6))} %"
+    return f"{said}: {doing}" if doing else said
+
+
+def _progress(outcome: task_types.TaskProgress, paint: Paint) -> str:
+    said = progress_text(outcome.progress, outcome.doing)
+    return f"{paint('green', 'progress')} {outcome.task}: {said}"
+
+
 def _cancelled(outcome: task_types.TaskCancelled, paint: Paint) -> str:
     before = " before" if outcome.already else ""
     return f"{paint('green', 'cancelled')} {outcome.task}{before}"
@@ -195,6 +206,7 @@ def _task_view(task: TaskView, paint: Paint) -> str:
         ("state", paint(_COLOURS[task.state], task.state) + (", stale" if task.stale else "")),
         ("holder", task.holder),
         ("token", "" if task.token is None else str(task.token)),
+        ("progress", "" if task.progress is None else progress_text(task.progress, task.doing)),
         ("needs first", task.on),
         (
             "waits for",
@@ -273,7 +285,8 @@ def _note(task: ListedTask, paint: Paint) -> str:
     if task.stale:
         return f"{task.holder} is {paint('red', 'stale')}; the next worker takes it over"
     if task.holder:
-        return f"{task.holder} for {since(task.since or 0.0)}{lives(task.expires_in)}"
+        said = "" if task.progress is None else f", {progress_text(task.progress, task.doing)}"
+        return f"{task.holder} for {since(task.since or 0.0)}{said}{lives(task.expires_in)}"
     if task.guard:
         return f"guard {task.guard}: {_leaf(task)}".removesuffix(": ")
     if task.state == "blocked":
@@ -324,6 +337,8 @@ def _event(outcome: task_types.TaskEvent, paint: Paint) -> str:
     who = f" by {outcome.agent}" if outcome.agent else ""
     requires = f", requires {', '.join(outcome.requires)}" if outcome.requires else ""
     data = "" if outcome.data is None else f"  {as_json(outcome.data)[:_LONG]}"
+    if outcome.progress is not None:
+        data = f": {progress_text(outcome.progress, outcome.doing)}"
     title = f": {outcome.title}" if outcome.title else ""
     word = paint(_EVENTS.get(outcome.event, "green"), f"{outcome.event:<9}")
     return f"{outcome.revision:>6}  {word}  {outcome.task}{who}{requires}{title}{data}"
@@ -362,6 +377,7 @@ TEXTS: dict[str, Text] = {
     "EvidenceFailed": _evidence_failed,
     "TaskFailed": _failed,
     "TaskReleased": _released,
+    "TaskProgress": _progress,
     "TaskFenced": _fenced,
     "TaskRequeued": _requeued,
     "TaskNotOwner": _not_owner,

@@ -349,6 +349,8 @@ def _listed_task(task: TaskSnapshot, *, stale: bool) -> ListedTask:
         token=task.token,
         expires_in=None if stale or not task.left else left,
         stale=stale,
+        progress=status.progress,
+        doing=status.doing,
     )
 
 
