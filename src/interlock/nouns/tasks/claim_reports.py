@@ -4,7 +4,7 @@ A worker may report as often as it likes: ``report`` only remembers the last wor
 commits it, the first one at once and then one in ``PACE`` seconds for each claim, so that a report
 never blocks the work, and its cost is bounded.  It is committed with the token of the claim into
 the status of the task, where the end of the claim deletes it with the rest of its state.
-What was not committed when the claim ends is dropped: the end says more.
+A report that is not committed when the claim ends is dropped: the end says more.
 """
 
 from __future__ import annotations
