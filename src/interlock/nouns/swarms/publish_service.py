@@ -63,7 +63,7 @@ from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up
 from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op, Read
-from interlock.store import Snapshot
+from interlock.store import Range, Snapshot
 
 _TRIES = 5
 """How often publishing starts over because our swarm was changed while it ran."""
@@ -112,10 +112,12 @@ def register(
         keys=(listed_key(signer),),
         registered=now,
     )
+    alone = False
     if before is None:
         other = yield from context.bus.on(planned, lambda _: _other_owner(planned, now))
         if other:
             return NameTaken(swarm=name, reason=other)
+        alone = yield from context.bus.on(planned, lambda _: _is_alone(name))
     done = yield from _registering(context.runner, planned, actor)
     if isinstance(done, NameTaken):
         return done
@@ -132,6 +134,7 @@ def register(
         bus_id=bus_id,
         fingerprint=own.fingerprint,
         version=version,
+        alone=alone,
         trouble=trouble,
     )
 
@@ -139,6 +142,13 @@ def register(
 def _has_another_name(own: OwnSwarm, name: str) -> NameTaken:
     said = f"this home is the swarm {own.name}, and its peers know it as that"
     return NameTaken(swarm=name, reason=said)
+
+
+def _is_alone(name: str) -> Op[bool]:
+    """Whether no other swarm has an entry on the bus."""
+    entries = Range(keys.REGISTRY, limit=2)
+    snapshot: Snapshot = yield Read(entries, longest=0)
+    return all(each.key == keys.registry_entry(name) for each in snapshot.ranges[entries])
 
 
 def _other_owner(own: OwnSwarm, now: float) -> Op[str]:

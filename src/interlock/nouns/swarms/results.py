@@ -108,7 +108,9 @@ class NameTaken(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists
 class SwarmRegistered(Success, frozen=True, kw_only=True, tag="registered"):
     """This home is a swarm; ``version`` is its registry entry.
 
-    ``trouble`` says why the entry is not on the bus yet.
+    ``alone`` is true if no other swarm was on the bus when this one came: it is the first, or the
+    address is not the one that the others have.  ``trouble`` says why the entry is not on the bus
+    yet.
     """
 
     swarm: str
@@ -116,6 +118,7 @@ class SwarmRegistered(Success, frozen=True, kw_only=True, tag="registered"):
     bus_id: str
     fingerprint: str
     version: int
+    alone: bool = False
     trouble: str = ""
 
 

@@ -96,7 +96,9 @@ def _registered(outcome: results.SwarmRegistered, paint: Paint) -> str:
     hint = (
         f"others allow it: interlock swarm allow {quote(outcome.swarm)} --key {outcome.fingerprint}"
     )
-    return "\n".join([f"{head}: {entry}", hint, *_trouble(outcome.trouble, paint)])
+    alone = ["no other swarm is on this bus yet; others register with the same address"]
+    first = alone if outcome.alone else []
+    return "\n".join([f"{head}: {entry}", *first, hint, *_trouble(outcome.trouble, paint)])
 
 
 def _list(outcome: results.SwarmList, paint: Paint) -> str:
