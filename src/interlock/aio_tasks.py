@@ -10,25 +10,34 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from interlock.aio import BlockTask, Fleet, offered
 from interlock.core import validate
-from interlock.errors import InterlockError, Lapsed, StoreClosed
+from interlock.errors import InterlockError, Lapsed, StoreClosed, StoreDamaged, StoreTrouble
 from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.nouns.tasks.held_claim import (
     LEFT,
     WENT_ON,
     ClaimHandle,
+    Ending,
     HeldClaim,
     claim_for_block,
 )
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.several_claims import SMALL
+from interlock.nouns.tasks.task import (
+    CLAIMED_AT_ONCE,
+    Claimed,
+    CompleteOutcome,
+    TaskCompleted,
+    TaskEnd,
+)
 from interlock.nouns.tasks.waiting_workers import ReservedSlot
 from interlock.nouns.tasks.worker import MOST_AT_ONCE, SignalListener, WorkerLoop
 from interlock.runtime.calls import Awaiting
@@ -186,8 +195,8 @@ class Worker:
     to stop, it is released.  With more, the code that works on a claim settles it, and a claim that
     is garbage-collected is released.
 
-    While there is work, the worker makes as many requests at once as its concurrency allows.  When
-    there is none, a single request waits.
+    While there is work, one commit completes the claims that end together, and claims as many tasks
+    as there is room for (``several_claims.py``).  When there is none, a single request waits.
     """
 
     def __init__(
@@ -207,7 +216,11 @@ class Worker:
         self._open: dict[str, str] = {}
         """The task of each claim that is not settled yet."""
         self._came: deque[Claim] = deque()
-        self._asking: set[asyncio.Task[None]] = set()
+        self._asking: dict[asyncio.Task[None], int] = {}
+        """The request for claims that is under way, and for how many."""
+        self._portion = 1
+        """For how many the next one may ask: others are to get some, too, where few are ready."""
+        self._ends = EndsTogether(self._loop, self._end)
         self._reserved: set[ReservedSlot] = set()
         self._following: set[NextClaim] = set()
         """Requests that go along with the end of a claim; each is for the slot of that claim."""
@@ -252,12 +265,14 @@ class Worker:
             self._give(claim)
             self._changed.set()
 
-    def _give(self, claim: HeldClaim) -> None:
-        """A claim that came while it was not asked for by itself."""
+    def _give(self, claim: HeldClaim, *, report: bool = True) -> None:
+        """A claim that came, perhaps too late."""
         if self._worker_loop.reason:
             claim.give_up()
         else:
             self._take(claim)
+            if report:
+                self._worker_loop.report(self._open.values())
 
     async def __aiter__(self) -> AsyncIterator[Claim]:
         self._worker = asyncio.current_task()
@@ -310,13 +325,13 @@ class Worker:
             await self._changed.wait()
         return None
 
-    def _ask(self, most: int = 1) -> None:
-        """Start up to ``most`` more requests for a claim, if the worker has capacity for them."""
-        if self._worker_loop.reason or self._error or (self._dry and self._asking):
+    def _ask(self) -> None:
+        """Request further claims, if the worker has room for them and asks for none."""
+        if self._worker_loop.reason or self._error or self._asking:
             return
-        for _ in range(min(self._room(), most)):
-            task = self._loop.create_task(self._claim_one())
-            self._asking.add(task)
+        if (wanted := min(self._room(), self._portion)) > 0:
+            task = self._loop.create_task(self._claim_some(wanted))
+            self._asking[task] = wanted
             task.add_done_callback(self._asked)
 
     def _hear_of_lapses(self, *, wanted: bool = True) -> None:
@@ -327,24 +342,55 @@ class Worker:
         elif lease is not None and wanted:
             lease.listeners.append(self._lapsed)
 
-    async def _claim_one(self) -> None:
+    async def _claim_some(self, wanted: int) -> None:
         self._hear_of_lapses()
-        working = await drive_async(self._worker_loop.claim_next(), self._fleet.store)
-        if working is None:
-            self._dry = True
-            if self._waiting:
-                return
-            self._waiting = True
+        store, worker_loop = self._fleet.store, self._worker_loop
+        found = await drive_async(worker_loop.claim_some(wanted), store)
+        if not found:
+            self._dry, self._portion, self._waiting = True, 1, True
+            self._asking = dict.fromkeys(self._asking, 1)
             self._worker_loop.report(self._open.values())
             try:
-                working = await drive_async(
-                    self._worker_loop.claim_next(validate.FOREVER), self._fleet.store
-                )
+                found = await drive_async(worker_loop.claim_some(1, validate.FOREVER), store)
             finally:
                 self._waiting = False
-        if working is not None:
+        self._came_together(found, wanted)
+
+    def _came_together(self, found: Sequence[HeldClaim], wanted: int) -> None:
+        """Claims of a request for so many."""
+        if found:
             self._dry = False
-            self._take(working)
+        if len(found) == wanted:
+            self._portion = min(2 * max(wanted, self._portion), self._concurrency)
+        for working in found:
+            self._give(working, report=working is found[-1])
+
+    def ends_together(self, end: TaskEnd) -> Ending | None:
+        """End a claim together with those that end in the same moment, and claim others with it."""
+        if self._concurrency == 1 or (end.result is not None and len(bytes(end.result)) > SMALL):
+            return None
+        return lambda _: self._end_with_others(end)
+
+    def _end_with_others(self, end: TaskEnd) -> Op[CompleteOutcome]:
+        if (yield self._ends.step(end)):
+            return TaskCompleted(task=end.claimant.task)
+        context = self._fleet.context
+        return (yield from context.tasks.complete(context.me().actor, end.claimant, end.result))
+
+    async def _end(self, ends: Sequence[TaskEnd]) -> frozenset[str]:
+        """Complete some tasks, and ask for as many claims with that as there is room for then."""
+        free = max(0, min(self._room(), self._portion))
+        wanted = 0 if self._dry or self._leaving or self._error else len(ends) + free
+        self._ends.claiming = free if wanted else 0
+        try:
+            ended, found = await drive_async(
+                self._worker_loop.end_and_claim(ends, wanted), self._fleet.store
+            )
+        finally:
+            self._ends.claiming = 0
+        self._came_together(found, wanted)
+        self._changed.set()
+        return ended
 
     def next_claim(self) -> NextClaim | None:
         """The claim that goes along with the end of another task, if there is room for it."""
@@ -369,27 +415,26 @@ class Worker:
 
     def _room(self) -> int:
         """How many more claims the worker may ask for."""
-        taken = len(self._open) + len(self._asking) + len(self._reserved) + len(self._following)
-        return self._concurrency - taken
+        asked = sum(self._asking.values()) + len(self._reserved) + len(self._following)
+        return self._concurrency - len(self._open) - asked - self._ends.claiming
 
     def _take(self, working: HeldClaim) -> None:
         """A claim of this worker: the loop hands it out next."""
         working.worker = self
         grant = working.claimed.grant
         self._open[grant] = working.claimed.task
-        self._worker_loop.report(self._open.values())
         working.on_settled = lambda: self._settled(grant)
         self._came.append(Claim(working, in_loop=True))
 
     def _asked(self, task: asyncio.Task[None]) -> None:
-        self._asking.discard(task)
+        self._asking.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Lapsed | StoreClosed) and self._fleet.closed:
             self.stop("the client was closed")
         elif error is not None:
             self._error = error
         elif not self._dry:
-            self._ask(2)
+            self._ask()
         self._changed.set()
 
     def _settled(self, grant: str) -> None:
@@ -407,8 +452,8 @@ class Worker:
         self.stop("its loop was left")
         while self._asking:
             await asyncio.wait(self._asking)
-        while self._came:
-            await self._came.popleft().let_go()
+        came, self._came = list(self._came), deque()
+        await asyncio.gather(*[claim.let_go() for claim in came])
         self._worker_loop.report(self._open.values())
 
     @asynccontextmanager
@@ -467,6 +512,91 @@ class Worker:
     def _break_off(self, name: str) -> None:
         if self._worker is not None:
             self._worker.cancel(f"{name} came while it was to stop")
+
+
+class EndsTogether:
+    """The ends of claims that come in the same iteration of an event loop, or during a commit.
+
+    One commit carries out all of them.  An end that is cancelled before the commit has begun is
+    left out; later, its caller waits for the commit.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        commit: Callable[[Sequence[TaskEnd]], Awaitable[frozenset[str]]],
+    ) -> None:
+        self._loop = loop
+        self._commit = commit
+        self._waiting: dict[asyncio.Future[bool], TaskEnd] = {}
+        self._running: asyncio.Task[None] | None = None
+        self.claiming = 0
+        """The slots that the commit under way is to fill, beside those of the ends."""
+
+    def step(self, end: TaskEnd) -> EndStep:
+        """The step of an operation that ends a claim; its answer is whether that is done."""
+        return EndStep(self, end)
+
+    async def end(self, end: TaskEnd) -> bool:
+        """Complete a task with others; False if it is to be completed alone."""
+        future: asyncio.Future[bool] = self._loop.create_future()
+        if not self._waiting and self._running is None:
+            self._loop.call_soon(self._begin)
+        self._waiting[future] = end
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if self._waiting.pop(future, None) is None and self._running is not None:
+                await asyncio.wait((self._running,))
+            raise
+
+    def _begin(self) -> None:
+        """Begin a commit with those that wait."""
+        some = dict(islice(self._waiting.items(), CLAIMED_AT_ONCE))
+        if some and self._running is None:
+            for future in some:
+                del self._waiting[future]
+            self._running = self._loop.create_task(self._run(some))
+
+    async def _run(self, some: Mapping[asyncio.Future[bool], TaskEnd]) -> None:
+        try:
+            ended = await self._commit(tuple(some.values()))
+        except BaseException as error:  # noqa: BLE001 - it goes to those that wait
+            alone = isinstance(error, StoreDamaged) or not isinstance(error, StoreTrouble)
+            for future in some:
+                if future.done():
+                    continue
+                if isinstance(error, InterlockError) and alone:  # one of them must not harm others
+                    future.set_result(False)
+                elif isinstance(error, Exception):
+                    future.set_exception(error)
+                else:
+                    future.cancel()
+        else:
+            for future, end in some.items():
+                if not future.done():
+                    future.set_result(end.claimant.task in ended)
+        finally:
+            self._running = None
+            self._begin()
+
+
+class EndStep:
+    """Ends a claim together with others."""
+
+    __slots__ = ("_end", "_ends")
+
+    def __init__(self, ends: EndsTogether, end: TaskEnd) -> None:
+        self._ends = ends
+        self._end = end
+
+    def perform(self, _on: object) -> bool:
+        """No thread does this."""
+        raise NotImplementedError
+
+    def perform_async(self, _on: object) -> Awaitable[bool]:
+        """Whether the task is complete."""
+        return self._ends.end(self._end)
 
 
 async def _handled(claim: Claim, handler: Callable[[Claim], Awaitable[object]]) -> None:

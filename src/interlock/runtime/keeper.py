@@ -164,7 +164,8 @@ class Keeper:
         """Other periodic work."""
         self._guard = threading.Lock()
         self._leases: tuple[Lease, ...] = ()
-        self._watched: tuple[WatchedGrant, ...] = ()
+        self._watched: dict[int, WatchedGrant] = {}
+        """By identity, since a worker may have many."""
         grants.on_abandoned_grant = self.drop_grant
 
     def keep(self, write: Write, sent: float, *, renewable: bool = True) -> Lease:
@@ -185,17 +186,18 @@ class Keeper:
         own = (keys.live(grant), keys.max_hold(grant))
         with self._guard:
             self._leases = tuple(kept for kept in self._leases if kept.write.key not in own)
-            self._watched = tuple(kept for kept in self._watched if kept.grant != grant)
+            for each in [kept for kept in self._watched.values() if kept.grant == grant]:
+                del self._watched[id(each)]
 
     def watch_grant(self, watched: WatchedGrant) -> None:
         """Check at every beat that this grant is still there."""
         with self._guard:
-            self._watched = (*self._watched, watched)
+            self._watched[id(watched)] = watched
 
     def unwatch_grant(self, watched: WatchedGrant) -> None:
         """Stop relying on it."""
         with self._guard:
-            self._watched = tuple(kept for kept in self._watched if kept is not watched)
+            self._watched.pop(id(watched), None)
 
     def add_job(self, job: BackgroundJob) -> None:
         """Run this job when it is due."""
@@ -274,12 +276,13 @@ class Keeper:
 
     def _look(self) -> Op[None]:
         """Find the grants that the store no longer has."""
-        all_watched = self._watched
+        with self._guard:
+            all_watched = tuple(self._watched.values())
         wanted = [key for watched in all_watched for key in watched.keys]
         standing = yield from self._grants.grants_in(wanted, fresh=False)
         for watched in all_watched:
             there = all((key, watched.grant) in standing for key in watched.keys)
-            if not there and any(kept is watched for kept in self._watched):
+            if not there and id(watched) in self._watched:
                 watched.lose((yield from self._grants.break_note(watched.notes)))
 
     def expire(self) -> None:

@@ -163,13 +163,17 @@ class TaskCalls(Calls[D]):
         self,
         *,
         can: Iterable[str] = (),
+        limit: int = 1,
         ttl: float | str | None = None,
         wait: float | str = 0,
         given: Given = (),
     ) -> Op[task_types.ClaimOutcome]:
         """Claim the best task that is ready: lowest priority number, then oldest.
 
-        Only tasks that require nothing but what you ``can`` do; ``["*"]`` is everything.
+        Only tasks that require nothing but what you ``can`` do; ``["*"]`` is everything.  With a
+        ``limit`` above one, the same commit claims the next best ones, too: they are in ``others``
+        of the answer, each a claim of its own.  They may be fewer than the limit although more are
+        ready: a task with guards, or with a deadline, is claimed by itself.
         With ``wait`` stand by until there is one; a wait that lasts is reported, as a worker
         reports it, and the report before it is reported again after it.
         """
@@ -180,7 +184,12 @@ class TaskCalls(Calls[D]):
         if patience and self.context.session_lease is not None:
             asleep = lambda: self.context.pulse.waits(this)  # noqa: E731 - the pulse is made late
         claiming = self.context.tasks.claims.next(
-            identity, validate.abilities(can), ttl=lives, wait=patience, asleep=asleep
+            identity,
+            validate.abilities(can),
+            ttl=lives,
+            wait=patience,
+            limit=validate.count(limit, "limit", task_types.CLAIMED_AT_ONCE),
+            asleep=asleep,
         )
         return self._fenced(identity, self._reported(this, claiming) if asleep else claiming)
 

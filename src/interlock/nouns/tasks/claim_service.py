@@ -15,9 +15,10 @@ store answers: the caller either learns of its claim, or has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -52,6 +53,7 @@ from interlock.store import Item, Range, Snapshot, Watch
 if TYPE_CHECKING:
     from interlock.nouns.tasks.claim_wait import TaskWait
     from interlock.nouns.tasks.next_claim import NextClaim
+    from interlock.nouns.tasks.several_claims import SeveralClaims
 
 T = TypeVar("T")
 
@@ -79,7 +81,8 @@ class ClaimAttempt:
     """One call that claims: its terms, and what it may have committed so far, a claim or a wait."""
 
     __slots__ = (
-        "asleep", "began", "caller", "identity", "looked", "task_wait", "terms", "ttl", "unsettled"
+        "asleep", "began", "caller", "identity", "limit", "looked", "task_wait", "terms", "ttl",
+        "unsettled",
     )  # fmt: skip
 
     def __init__(
@@ -92,13 +95,16 @@ class ClaimAttempt:
         self.identity = identity
         self.began = began
         self.ttl = ttl
+        self.limit = 1
+        """How many tasks it claims at most."""
         self.caller = None if identity.caller else caller
         self.terms = callers.caller_terms(identity.caller, caller)
         self.asleep: Callable[[], None] | None = None
         """Called before each sleep of a wait."""
         self.looked = False
         """Whether this host has looked at the outside for a guard; it does so once in a call."""
-        self.unsettled: task_types.ClaimRequest | None = None
+        self.unsettled: tuple[task_types.ClaimRequest, ...] = ()
+        """The claims that it may have committed."""
         self.task_wait: TaskWait | None = None
 
 
@@ -141,13 +147,16 @@ class ClaimService:
         *,
         ttl: float | None,
         wait: float,
+        limit: int = 1,
         asleep: Callable[[], None] | None = None,
     ) -> Op[task_types.ClaimOutcome]:
         """Claim the best ready task that we can do; damaged ones are passed over.
 
-        ``asleep`` is called before each sleep of a wait.
+        Up to ``limit`` tasks are claimed by one commit, as far as they are simply ready
+        (``several_claims.py``).  ``asleep`` is called before each sleep of a wait.
         """
         attempt, able = self.new_attempt(identity, ttl), frozenset(can)
+        attempt.limit = limit
         if attempt.began >= self._fast_path_from:
             attempt.asleep = asleep
             best = partial(self._claim_best, attempt, able)
@@ -170,15 +179,35 @@ class ClaimService:
 
         None if the claim has to be made by itself: housekeeping is due, or an item was damaged.
         """
-        self._calls += 1
-        if not self._calls % _HOUSEKEEPING_EVERY:
-            self._calls -= 1  # the call that follows does it
-            return None
-        if self.runner.clock.monotonic() < self._fast_path_from:
+        if not self._may_follow():
             return None
         from interlock.nouns.tasks.next_claim import NextClaim
 
         return NextClaim(self, identity, frozenset(can), ttl)
+
+    def several(
+        self,
+        identity: Identity,
+        can: Collection[str],
+        ttl: float | None,
+        limit: int,
+        *,
+        apart: bool,
+    ) -> SeveralClaims:
+        """Claims of further tasks by the commit that ends others; none where ``following`` is."""
+        from interlock.nouns.tasks.several_claims import SeveralClaims
+
+        limit = limit if limit and self._may_follow() else 0
+        attempt = self.new_attempt(identity, ttl)
+        return SeveralClaims(self, attempt, frozenset(can), limit, apart=apart)
+
+    def _may_follow(self) -> bool:
+        """Whether a claim may go along with the end of another task."""
+        self._calls += 1
+        if not self._calls % _HOUSEKEEPING_EVERY:
+            self._calls -= 1  # the call that follows does it
+            return False
+        return self.runner.clock.monotonic() >= self._fast_path_from
 
     def new_attempt(self, identity: Identity, ttl: float | None) -> ClaimAttempt:
         """A call that claims, from now on."""
@@ -187,9 +216,9 @@ class ClaimService:
         )
 
     def guarded(
-        self, attempt: ClaimAttempt, op: Op[T], made: Callable[[T], task_types.Claimed | None]
+        self, attempt: ClaimAttempt, op: Op[T], made: Callable[[T], tuple[task_types.Claimed, ...]]
     ) -> Op[T]:
-        """Run a call; if it raises, release the claim that it may have made.
+        """Run a call; if it raises, release the claims that it may have made.
 
         The listed wait is deleted however the call ends; the commit of a claim or of a refused
         wait deletes it, too.
@@ -198,10 +227,11 @@ class ClaimService:
         call_handover.add(attempt, partial(self._pending_releases, attempt))
         try:
             outcome = yield from op
-            if (claimed := made(outcome)) is not None:
+            if claims := made(outcome):
                 if attempt.caller is not None:
-                    owner, token = (keys.owner(claimed.task),), claimed.token or 0
-                    self._grants.holders.add(attempt.caller, owner, token)
+                    for claimed in claims:
+                        owner, token = (keys.owner(claimed.task),), claimed.token or 0
+                        self._grants.holders.add(attempt.caller, owner, token)
                 return outcome  # an interrupt up to here releases it
             if not isinstance(outcome, task_types.TaskDeadlock):
                 for release in self._pending_releases(attempt, claim=False):
@@ -223,8 +253,8 @@ class ClaimService:
     def _pending_releases(
         self, attempt: ClaimAttempt, *, claim: bool = True
     ) -> Iterator[PendingRelease]:
-        """The releases of the ``claim`` and of the wait that a call may have committed."""
-        if claim and (request := attempt.unsettled) is not None:
+        """The releases of the claims (``claim``) and of the wait that a call may have committed."""
+        for request in attempt.unsettled if claim else ():
             identity = replace(attempt.identity, actor=attempt.identity.actor.plain)
             release = partial(self.take_back, identity, request.task, request.claim)
             yield PendingRelease(request.claim, f"task/{request.task}", release)
@@ -327,6 +357,8 @@ class ClaimService:
         if self.runner.capabilities.transacts:
             take = self._claim_in_transaction
         for last in (False, True):
+            if attempt.limit > 1 and (several := (yield from self._claim_several(attempt, able))):
+                return several
             outcome = yield from take(attempt, able)
             if self._calls % _HOUSEKEEPING_EVERY == 1 and len(self.ready.idle) > _IDLE_SETS:
                 with suppress(InterlockError):  # then a later call does it
@@ -337,6 +369,17 @@ class ClaimService:
             if last or not (yield from self._housekeeping.step(identity.actor)):
                 break
         return task_types.NoTask(reason="no task that is ready is one that you can do")
+
+    def _claim_several(
+        self, attempt: ClaimAttempt, able: frozenset[str]
+    ) -> Op[task_types.Claimed | None]:
+        """Claim several tasks with one commit; None if none is simply ready."""
+        from interlock.nouns.tasks.several_claims import SeveralClaims
+
+        found = yield from SeveralClaims(self, attempt, able, attempt.limit).claim()
+        if not found.claims:
+            return None
+        return replace(found.claims[0], others=found.claims[1:])
 
     def _sleep_on(self, identity: Identity, able: frozenset[str], woken: bool) -> Op[bool]:
         """Whether no task is ready or due, and after a sleep without a change nothing else is.
@@ -364,15 +407,16 @@ class ClaimService:
         found: list[ReadyWindow] = []
         woken = 0
         while True:
-            attempt.unsettled = request
+            attempt.unsettled = (request,)
             enough = woken >= _WAKES
             done = yield from self.runner.change(
                 partial(self.choosing, attempt, request, base, able, found, enough=enough),
                 identity.actor,
             )
             if isinstance(done.outcome, task_types.Claimed):
+                self.narrow()
                 return (yield from self.with_token(done.outcome, done, base))
-            attempt.unsettled = None
+            attempt.unsettled = ()
             if done.outcome == "due":
                 woken += 1
                 yield from self._housekeeping.wake(identity.actor, found[-1].due)
@@ -441,6 +485,14 @@ class ClaimService:
         """Choose one of these, and take it out; the best, unless others are after it, too."""
         return places.pop(self.runner.random_below(min(self._spread, len(places))))
 
+    def plain_ones(self, places: Iterable[Item]) -> Iterator[Item]:
+        """These entries, up to the first one whose task cannot be guessed from it."""
+        return takewhile(_plain, places)
+
+    def narrow(self) -> None:
+        """No other worker was faster: choose from fewer the next time."""
+        self._spread = max(1, self._spread // 2)
+
     def widen(self) -> None:
         """Another worker was faster: choose from more the next time."""
         self._spread = min(2 * self._spread, WIDTH)
@@ -479,11 +531,12 @@ class ClaimService:
         def deciding() -> DecideOp[task_types.ClaimOutcome | str]:
             return self.deciding(attempt, request, base, key, blind=next(blinds, False))
 
-        attempt.unsettled = request
+        attempt.unsettled = (request,)
         done = yield from self.runner.change(deciding, identity.actor, guess)
         if isinstance(done.outcome, task_types.Claimed):
+            self.narrow()
             return (yield from self.with_token(done.outcome, done, base))
-        attempt.unsettled = None
+        attempt.unsettled = ()
         return done.outcome
 
     def blind_guess(
@@ -569,7 +622,6 @@ class ClaimService:
         self, outcome: task_types.Claimed, done: Decided[Any], base: int
     ) -> Op[task_types.Claimed]:
         """A claim with its token and its data, which are read if the reply was lost."""
-        self._spread = max(1, self._spread // 2)
         key = keys.data(outcome.task)
         item = done.items.get(key)
         if outcome.data is None and item is None:
@@ -621,8 +673,8 @@ def session_expired(identity: Identity) -> Lapsed:
     return Lapsed(f"session {identity.actor.session} expired; join again")
 
 
-def _claimed(outcome: task_types.ClaimOutcome) -> task_types.Claimed | None:
-    return outcome if isinstance(outcome, task_types.Claimed) else None
+def _claimed(outcome: task_types.ClaimOutcome) -> tuple[task_types.Claimed, ...]:
+    return (outcome, *outcome.others) if isinstance(outcome, task_types.Claimed) else ()
 
 
 def _plain(place: Item) -> bool:

@@ -60,6 +60,9 @@ Ending: TypeAlias = "Callable[[NextClaim | None], Op[Outcome]]"
 class GoesOn(Protocol):
     """A worker, as a claim sees it."""
 
+    def ends_together(self, end: task_types.TaskEnd) -> Ending | None:
+        """An operation that completes a task together with others; None if it is to end alone."""
+
     def next_claim(self) -> NextClaim | None:
         """The claim of the next task; none if the worker is to stop or has enough."""
 
@@ -107,13 +110,18 @@ class HeldClaim(HeldGrant):
         return (yield from self._complete(payload(result, "result")))
 
     def _complete(self, result: Raw | None) -> Op[task_types.TaskCompleted]:
-        claimant = self._claimant()
+        claimant, again = self._claimant(), partial(self._complete, result)
+        end = task_types.TaskEnd(claimant=claimant, result=result)
+        together = None if self.worker is None else self.worker.ends_together(end)
+        if together is not None:
+            return (
+                yield from self._settle(together, task_types.TaskCompleted, again, goes_on=False)
+            )
 
         def completing(then: NextClaim | None) -> Op[Outcome]:
             actor = self.context.me().actor
             return self.context.tasks.complete(actor, claimant, result, then=then)
 
-        again = partial(self._complete, result)
         return (yield from self._settle(completing, task_types.TaskCompleted, again))
 
     def conclude(self, result: object = None) -> Op[task_types.TaskCompleted]:

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.errors import InterlockError
+from interlock.nouns.tasks import rules
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.task_change import TaskFacts, both
 from interlock.runtime.attempt import DecideOp, reading_through
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from interlock.nouns.tasks.claim_service import ClaimService
 
 T = TypeVar("T")
-
-CLAIM_SIZE = 16
-"""The most operations that a claim takes."""
 
 
 class NextClaim:
@@ -62,7 +60,7 @@ class NextClaim:
 
     def guarded(self, op: Op[T]) -> Op[T]:
         """The call that ends the task; if it raises, a claim that it may have made is released."""
-        return self._claims.guarded(self._attempt, op, _next_of)
+        return self._claims.guarded(self._attempt, op, _claims_of)
 
     def prepare(self) -> Op[Mapping[str, Item | None]]:
         """What the commit may take for granted of the next task, as a guess."""
@@ -80,7 +78,7 @@ class NextClaim:
 
     def joined(self, decision: Decision[Any], facts: TaskFacts) -> DecideOp[Any]:
         """The decision that ends a task, with the claim of the next one if that can be made."""
-        self._attempt.unsettled = None
+        self._attempt.unsettled = ()
         if decision.awaited or decision.created or not _has_room(decision, facts):
             return decision
         if any(write.key.startswith(keys.TODO) for write in decision.puts):
@@ -96,7 +94,7 @@ class NextClaim:
             self._claims.widen()
         if not isinstance(claim.outcome, task_types.Claimed):
             return decision
-        self._attempt.unsettled = self._request
+        self._attempt.unsettled = (self._request,)
         return both(decision, claim, replace(decision.outcome, next=claim.outcome))
 
     def _choosing(self, decision: Decision[Any]) -> DecideOp[Any] | None:
@@ -119,6 +117,7 @@ class NextClaim:
         claimed = _next_of(outcome)
         if claimed is None:
             return outcome
+        self._claims.narrow()
         claimed = yield from self._claims.with_token(claimed, done, self._base)
         return cast("T", replace(cast("task_types.TaskCompleted", outcome), next=claimed))
 
@@ -128,6 +127,11 @@ def _next_of(outcome: object) -> task_types.Claimed | None:
     return claimed if isinstance(claimed, task_types.Claimed) else None
 
 
+def _claims_of(outcome: object) -> tuple[task_types.Claimed, ...]:
+    claimed = _next_of(outcome)
+    return () if claimed is None else (claimed,)
+
+
 def _has_room(decision: Decision[Any], facts: TaskFacts) -> bool:
     written = len(decision.puts) + len(decision.deletes) + len(decision.signals)
-    return written + len(facts.relied) + CLAIM_SIZE <= facts.max_operations
+    return written + len(facts.relied) + rules.CLAIM_SIZE <= facts.max_operations

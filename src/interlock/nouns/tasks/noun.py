@@ -89,6 +89,15 @@ class TaskNext(Request, frozen=True, kw_only=True):
     """Claim the best task."""
 
     can: Annotated[Names, option("names", "what you are able to do; '*' is everything")] = ()
+    limit: Annotated[
+        int,
+        option(
+            "int",
+            "claim up to so many tasks in one commit",
+            least=1,
+            most=task_types.CLAIMED_AT_ONCE,
+        ),
+    ] = 1
     ttl: Ttl = None
     wait: Annotated[
         Duration, option("duration", "wait until there is one: 5m, or forever", forever=True)
@@ -406,7 +415,10 @@ NOUN = Noun(
             for_models=True,
             call="tasks.next",
             joins=waits,
-            examples=("interlock task next --can rust,gpu --agent ada --wait 5m",),
+            examples=(
+                "interlock task next --can rust,gpu --agent ada --wait 5m",
+                "interlock task next --limit 8 --ttl 15m --agent ada",
+            ),
         ),
         Operation(
             name="task run",

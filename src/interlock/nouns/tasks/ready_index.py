@@ -32,8 +32,7 @@ from interlock.steps import Op
 from interlock.store import Item, Range, Ref, Snapshot
 
 WIDTH = 32
-_LOCAL_WIDTH = 1
-"""Inside of a transaction no other worker takes the first task."""
+"""Across a network; inside of a transaction no other worker takes the first task."""
 _DUE_WIDTH = 12
 
 
@@ -76,16 +75,16 @@ class ReadyWindowReader:
         self.idle: list[str] = []
         """The sets without a ready task at the last read."""
 
-    def read(self, able: frozenset[str]) -> ReadOp[ReadyWindow]:
-        """Read the tasks that are ready for a worker with these abilities."""
+    def read(self, able: frozenset[str], wanted: int = 1) -> ReadOp[ReadyWindow]:
+        """Read the tasks that are ready for a worker with these abilities: so many, or more."""
         known, due = self._known, Range(keys.DUE, limit=_DUE_WIDTH)
-        heads = self._heads(known.of(able))
+        heads = self._heads(known.of(able), wanted)
         snapshot = yield Unchecked((keys.SETS_MARK, due, *heads) if able else (due, *heads))
         mark = snapshot.items.get(keys.SETS_MARK)
         found = snapshot.ranges
         if mark is not None and mark.revision != known.revision:
             self._known = known = yield from self._learn(mark.revision)
-            heads = self._heads(known.of(able))
+            heads = self._heads(known.of(able), wanted)
             found = {**found, **(yield tuple(heads)).ranges}
         sets = known.of(able)[1:]
         self.idle = [name for name, head in zip(sets, heads[1:], strict=True) if not found[head]]
@@ -108,8 +107,8 @@ class ReadyWindowReader:
         mark = snapshot[keys.SETS_MARK]
         return (0 if mark is None else mark.revision) == self._known.revision
 
-    def _heads(self, sets: Iterable[str]) -> list[Range]:
-        limit = _LOCAL_WIDTH if self._runner.capabilities.transacts else WIDTH
+    def _heads(self, sets: Iterable[str], wanted: int = 1) -> list[Range]:
+        limit = wanted if self._runner.capabilities.transacts else max(wanted, WIDTH)
         return [Range(keys.ready(each), limit=limit) for each in sets]
 
     def _learn(self, revision: int) -> ReadOp[RequirementSets]:

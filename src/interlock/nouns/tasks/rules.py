@@ -29,6 +29,11 @@ from interlock.nouns.tasks.task import (
 )
 from interlock.nouns.tasks.task_change import TaskChanges
 
+CLAIM_SIZE = 16
+"""The most operations that a claim takes."""
+END_SIZE = 12
+"""The most operations that the end of a task takes which concerns no other."""
+
 
 def publish(
     changes: TaskChanges, id_: str, spec: Spec
@@ -148,7 +153,19 @@ def complete(
     found = _own_claim(changes, claimant, "task.complete")
     if isinstance(found, Decision):
         return found
-    (status, held), token = found, changes.facts.tokens[id_]
+    status, held = found
+    _end_complete(changes, id_, status, held, result)
+    begun, rest = progress_rules.unblock(changes, id_, hangers)
+    if status.awaited and (rest or more):
+        changes.put(keys.todo(id_), {})
+    outcome = task.TaskCompleted(task=id_, unblocked=begun)
+    return changes.decision(outcome, "task.complete", f"task/{id_}")
+
+
+def _end_complete(
+    changes: TaskChanges, id_: str, status: TaskStatus, held: TaskOwner, result: Raw | None
+) -> None:
+    """Make a task complete, for the worker that has it."""
     changes.end_claim(id_, held)
     changes.move(
         id_,
@@ -158,18 +175,34 @@ def complete(
         gated=False,
         since=changes.now,
         by=held.agent,
-        token=token,
+        token=changes.facts.tokens[id_],
         session=held.session,
     )
     _keep_result(changes, id_, status, held, result=result)
     if status.deadline is not None:  # a task that failed needs it for a retry
         changes.delete(keys.deadline(id_))
-    changes.task_event("completed", held.agent)
-    begun, rest = progress_rules.unblock(changes, id_, hangers)
-    if status.awaited and (rest or more):
-        changes.put(keys.todo(id_), {})
-    outcome = task.TaskCompleted(task=id_, unblocked=begun)
-    return changes.decision(outcome, "task.complete", f"task/{id_}")
+    changes.task_event("completed", held.agent, id_)
+
+
+def complete_several(changes: TaskChanges, ends: Sequence[task.TaskEnd]) -> list[str]:
+    """Complete those of these tasks whose end concerns no other task and no guard; returns them.
+
+    The others are left as they are: each of them ends by a commit of its own (``complete``).
+    """
+    ended = []
+    for end in ends:
+        id_, facts = end.claimant.task, changes.facts
+        status, held = facts.status(id_), facts.claim(id_)
+        if status is None or held is None or status.awaited or status.gated or status.evidence:
+            continue
+        if not end.claimant.speaks_for(held, facts.tokens[id_]) or not facts.alive(held):
+            continue
+        if changes.size + END_SIZE > facts.max_operations:
+            break
+        changes.rely(*held.live)
+        _end_complete(changes, id_, status, held, end.result)
+        ended.append(id_)
+    return ended
 
 
 def fail(
@@ -385,13 +418,41 @@ def _claim(
     if spec is not None and changes.is_late(id_, status):
         progress_rules.expire_one(changes, id_)
         return changes.decision("expired", "task.expire", f"task/{id_}")
+    outcome = _begin(changes, request, status, spec, place)
+    return changes.decision(outcome, "task.claim", f"task/{id_}")
+
+
+def _begin(
+    changes: TaskChanges, request: ClaimRequest, status: TaskStatus, spec: Spec | None, place: str
+) -> Claimed:
+    """Take a pending task out of the queue, for a worker."""
+    id_ = request.task
     outcome = _hold(changes, request, status, spec, blind=spec is None and not place)
     if spec is not None and not status.due:
         place = spec.ready_key(id_)
     for key in (*request.listed, *([place] if place else ())):
         changes.delete(key)
-    changes.task_event("claimed", request.agent)
-    return changes.decision(outcome, "task.claim", f"task/{id_}")
+    changes.task_event("claimed", request.agent, id_)
+    return outcome
+
+
+def claim_several(
+    changes: TaskChanges, wanted: Sequence[tuple[ClaimRequest, Spec | None, str]]
+) -> list[Claimed]:
+    """Claim tasks of the queue, best first: each with its spec, or blindly, and its entry.
+
+    It stops at the first task that is not simply ready: what has a guard, a deadline or a rest, or
+    is in the queue by mistake, is claimed by a commit of its own (``claim``).
+    """
+    claimed = []
+    for request, spec, place in wanted:
+        status = changes.facts.status(request.task)
+        if status is None or status.state != "pending" or status.due or status.guards:
+            break
+        if status.deadline is not None or changes.size + CLAIM_SIZE > changes.facts.max_operations:
+            break
+        claimed.append(_begin(changes, request, status, spec, place))
+    return claimed
 
 
 def create_claimed(changes: TaskChanges, request: ClaimRequest, spec: Spec) -> Claimed:

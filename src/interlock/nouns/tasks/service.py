@@ -7,7 +7,7 @@ their workers is in ``housekeeping.py``, the deletion of old tasks in ``retentio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from interlock.nouns.tasks.next_claim import NextClaim
     from interlock.nouns.tasks.plan_service import PlanService
     from interlock.nouns.tasks.retention import TaskRetention
+    from interlock.nouns.tasks.several_claims import SeveralClaimed, SeveralClaims
     from interlock.nouns.tasks.waiting_workers import WaitingWorker
 
 T = TypeVar("T")
@@ -190,6 +191,31 @@ class TaskService:
         if then is not None:
             outcome = yield from then.filled(outcome, done)
         return (yield from self._with_break(claimant, outcome))
+
+    def complete_several(
+        self, actor: Actor, ends: Sequence[task_types.TaskEnd], then: SeveralClaims
+    ) -> Op[SeveralClaimed]:
+        """Complete tasks that concern no other one, and claim further ones, in one commit.
+
+        The answer names the tasks that are complete; each of the others is to end by itself.
+        """
+        return (yield from then.guarded(self._complete_several(actor, ends, then)))
+
+    def _complete_several(
+        self, actor: Actor, ends: Sequence[task_types.TaskEnd], then: SeveralClaims
+    ) -> Op[SeveralClaimed]:
+        guess: dict[str, Item | None] = {}
+        for end in () if self._runner.capabilities.transacts else ends:
+            guess |= self._remembered(end.claimant.task)
+        guess |= yield from then.prepare()
+        done: Decided[SeveralClaimed] = yield from self._runner.change(
+            partial(then.deciding, ends), actor, guess, urgent=True
+        )
+        outcome = yield from then.filled(done)
+        for end in ends:
+            if end.claimant.task in getattr(outcome, "ended", ()):
+                self._forget_claim(end.claimant)
+        return outcome
 
     def _completing(
         self, claimant: task_types.Claimant, result: Raw | None, base: int
@@ -373,14 +399,21 @@ class TaskService:
 
         Items that were remembered at different revisions do not fit together, and are read.
         """
-        wanted = (keys.status(claimant.task), keys.owner(claimant.task))
-        guess = recalled(self._runner, wanted)
-        if len({item.revision for item in guess.values() if item is not None}) > 1:
-            guess = {}
+        guess = self._remembered(claimant.task)
         if guess and known:
             guess |= known
         done: Decided[T] = yield from self._runner.change(deciding, actor, guess, urgent=True)
         if done.revision is not None and not isinstance(done.outcome, task_types.EvidenceMissing):
-            self.claims.specs.pop(claimant.task, None)
-            self._grants.holders.remove((keys.owner(claimant.task),), claimant.token)
+            self._forget_claim(claimant)
         return done
+
+    def _remembered(self, task: str) -> dict[str, Item | None]:
+        """The status and the owner of a task that this client claimed, as a guess."""
+        guess = recalled(self._runner, (keys.status(task), keys.owner(task)))
+        same = len({item.revision for item in guess.values() if item is not None}) == 1
+        return guess if same else {}
+
+    def _forget_claim(self, claimant: task_types.Claimant) -> None:
+        """A claim of this client has ended."""
+        self.claims.specs.pop(claimant.task, None)
+        self._grants.holders.remove((keys.owner(claimant.task),), claimant.token)

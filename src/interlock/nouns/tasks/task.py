@@ -87,6 +87,8 @@ REASON_LIMIT = 16 * 1024
 NEEDS_LIMIT = 10_000
 MOST_RETRIES = 1000
 LISTED = 100
+CLAIMED_AT_ONCE = 64
+"""The most tasks that one commit claims, or completes together."""
 REQUIRES_LIMIT = 32
 LABELS_LIMIT = 32
 GUARDS_LIMIT = 16
@@ -253,7 +255,8 @@ class TaskExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exist
 class Claimed(outcomes.Acquired, frozen=True, kw_only=True, tag="claimed"):
     """The task is yours; its ``title``, ``text`` and ``data`` were published with it.
 
-    Only ``next`` compares what it ``requires`` with your abilities.
+    Only ``next`` compares what it ``requires`` with your abilities.  ``others`` were claimed by the
+    same commit, for a caller that asked for more than one.
     """
 
     of_lines = ("text",)
@@ -270,6 +273,7 @@ class Claimed(outcomes.Acquired, frozen=True, kw_only=True, tag="claimed"):
     title: str = ""
     text: str = ""
     labels: tuple[str, ...] = ()
+    others: tuple[Claimed, ...] = ()
 
 
 class Taken(outcomes.Busy, frozen=True, kw_only=True, tag="taken"):
@@ -582,6 +586,13 @@ class Claimant(Struct, frozen=True, kw_only=True, gc=False):
         if self.token is None:
             return bool(status.token) and self.session == status.session
         return bool(status.token) and (self.token, self.agent) == (status.token, status.by)
+
+
+class TaskEnd(Struct, frozen=True, kw_only=True, gc=False):
+    """The completion of a task, which may go along with others."""
+
+    claimant: Claimant
+    result: Raw | None = None
 
 
 def transition(status: TaskStatus, act: str, state: State, **changes: Any) -> TaskStatus:  # noqa: ANN401

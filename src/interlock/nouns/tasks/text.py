@@ -63,7 +63,8 @@ def _claimed(outcome: task_types.Claimed, paint: Paint) -> str:
     title = f": {paint('bold', outcome.title)}" if outcome.title else ""
     text = f"\n{outcome.text.rstrip()}" if outcome.text else ""
     data = "" if outcome.data is None else f"\n{as_json(outcome.data)}"
-    return f"{head}{lives(outcome.expires_in)}{again}{able}{title}{text}{data}"
+    others = "".join([f"\n{_claimed(each, paint)}" for each in outcome.others])
+    return f"{head}{lives(outcome.expires_in)}{again}{able}{title}{text}{data}{others}"
 
 
 def _taken(outcome: task_types.Taken, paint: Paint) -> str:

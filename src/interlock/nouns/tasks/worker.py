@@ -24,7 +24,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
@@ -37,8 +37,8 @@ from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.nouns.agents.report_rules import ReportState
 from interlock.nouns.agents.report_service import state_without_work
 from interlock.nouns.messages.stops import StopNotice, Stops
-from interlock.nouns.tasks.held_claim import HeldClaim, hold_claim
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.held_claim import Ending, HeldClaim, hold_claim
+from interlock.nouns.tasks.task import Claimed, TaskEnd
 from interlock.nouns.tasks.waiting_workers import ReservedSlot, WaitingWorker, reserved_slot
 from interlock.runtime import callers
 from interlock.runtime.identity import Identity
@@ -102,7 +102,12 @@ class WorkerLoop:
                 yield from self.stops.ack()
 
     def claim_next(self, wait: float = 0.0) -> Op[HeldClaim | None]:
-        """Claim the next task, if there is one in time.
+        """Claim the next task, if there is one in time: see ``claim_some``."""
+        found = yield from self.claim_some(1, wait)
+        return found[0] if found else None
+
+    def claim_some(self, limit: int, wait: float = 0.0) -> Op[list[HeldClaim]]:
+        """Claim the next tasks, up to a limit, if there is one in time.
 
         While the store is away, this waits until it is back, or until the worker is to stop.  If
         our session has expired by then, it joins again.
@@ -110,9 +115,9 @@ class WorkerLoop:
         while not self.reason:
             identity = self._context.identity
             try:
-                working = yield from self._claim_next(wait)
+                found = yield from self._claim_some(limit, wait)
                 self._complaints.over()
-                return working  # noqa: TRY300 - errors of this line are handled below
+                return found  # noqa: TRY300 - errors of this line are handled below
             except PASSING as trouble:
                 if self._context.no_retry:
                     raise
@@ -121,7 +126,37 @@ class WorkerLoop:
                 if self._context.no_retry or not self._context.rejoins(identity):
                     raise
                 yield from self._rejoin(identity, lapsed)
-        return None
+        return []
+
+    def _claim_some(self, limit: int, wait: float) -> Op[list[HeldClaim]]:
+        if limit > 1:
+            _, held = yield from self.end_and_claim((), limit)
+            if held:
+                return held
+        working = yield from self._claim_next(wait)
+        return [] if working is None else [working]
+
+    def end_and_claim(
+        self, ends: Sequence[TaskEnd], limit: int
+    ) -> Op[tuple[frozenset[str], list[HeldClaim]]]:
+        """Complete tasks together, and claim up to a limit of others with the same commit.
+
+        Returns the tasks that are complete, each other one is to end by itself, and the claims.
+        """
+        context, identity = self._context, self._identity()
+        limit = 0 if self.reason or self._reserved or self._handed else limit
+        apart = not context.identity.caller
+        then = context.tasks.claims.several(identity, self.can, self._ttl, limit, apart=apart)
+        if not ends and not then.limit:
+            return frozenset(), []
+        done = yield from context.tasks.complete_several(identity.actor, ends, then)
+        callers_of = {each.claim: each.caller for each in then.requests} if apart else {}
+        held = []
+        for claimed in done.claims:
+            caller = callers_of.get(claimed.grant, "")
+            claim = yield from hold_claim(context, claimed, self._ttl, then.sent, caller)
+            held.append(claim)
+        return getattr(done, "ended", frozenset()), held
 
     def _rejoin(self, identity: Identity, lapsed: Lapsed) -> Op[None]:
         """Continue under the same agent name, with a new session."""
@@ -188,6 +223,9 @@ class WorkerLoop:
         """Have the keeper release the claims that the thread did not take."""
         while (claim := self._take_handed()) is not None:
             claim.give_up()
+
+    def ends_together(self, end: TaskEnd) -> Ending | None:
+        """A thread ends one task after the other."""
 
     def next_claim(self) -> NextClaim | None:
         """The claim that goes along with the end of another task; none if we are to stop."""

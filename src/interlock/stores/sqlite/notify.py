@@ -77,6 +77,8 @@ class Notifier:
         self._sender: socket.socket | None = None
         self._names: frozenset[str] = frozenset()
         self._watched: dict[str, set[str]] = {}
+        self._tops: set[str] = set()
+        """The uppermost folders of the watched scopes; the empty one covers all."""
         self._changed = -1
         self.here: dict[str, NotifySocket] = {}
         """The sockets of this process, by name."""
@@ -94,7 +96,14 @@ class Notifier:
         watched = self._list()
         if not watched:
             return
-        seen = {scope for key in touched for scope in _around(key)}
+        # Most of what a commit writes is in folders that no process watches.
+        tops = self._tops
+        seen = {
+            scope
+            for key in touched
+            if key[: key.find("/") + 1] in tops or "" in tops
+            for scope in _around(key)
+        }
         scopes: dict[str, list[str]] = {}
         for scope in seen & watched.keys():
             for name in watched[scope]:
@@ -175,6 +184,7 @@ class Notifier:
             socket, scopes = _parsed(name)
             for scope in scopes:
                 self._watched.setdefault(scope, set()).add(socket)
+        self._tops = {scope[: scope.find("/") + 1] for scope in self._watched}
         self._names = names
 
     def send(self, name: str, word: bytes = LOOK) -> bool:

@@ -21,7 +21,7 @@ import math
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -328,6 +328,8 @@ class WatchIndex:
     def __init__(self, *watches: SQLiteWatch) -> None:
         self.watches: list[SQLiteWatch] = []
         self._by_scope: dict[str, list[SQLiteWatch]] = {}
+        self._tops: dict[str, int] = {}
+        """How many watches there are below each uppermost folder; the empty one covers all."""
         for watch in watches:
             self.add(watch)
 
@@ -336,6 +338,8 @@ class WatchIndex:
         self.watches.append(watch)
         for scope in watch.scopes:
             self._by_scope.setdefault(scope, []).append(watch)
+            top = scope[: scope.find("/") + 1]
+            self._tops[top] = self._tops.get(top, 0) + 1
 
     def remove(self, watch: SQLiteWatch) -> None:
         """Remove a watch."""
@@ -344,6 +348,10 @@ class WatchIndex:
             self._by_scope[scope].remove(watch)
             if not self._by_scope[scope]:
                 del self._by_scope[scope]
+            top = scope[: scope.find("/") + 1]
+            self._tops[top] -= 1
+            if not self._tops[top]:
+                del self._tops[top]
 
     def only_signals(self, keys: dict[str, int]) -> bool:
         """Whether every watch that one of these keys concerns is of that key alone."""
@@ -374,11 +382,12 @@ class WatchIndex:
             if watch.arrived:
                 watch.wake()
 
-    def _watching(self, key: str) -> list[SQLiteWatch]:
+    def _watching(self, key: str) -> Sequence[SQLiteWatch]:
         """The watches that cover this key: by itself, by one of its folders, or by everything."""
-        by_scope = self._by_scope
+        by_scope, place = self._by_scope, key.find("/")
+        if key[: place + 1] not in self._tops and "" not in self._tops:
+            return ()  # as most of what a commit writes
         found = [*by_scope.get(key, ()), *by_scope.get("", ())]
-        place = key.find("/")
         while place >= 0:
             if watches := by_scope.get(key[: place + 1]):
                 found += watches

@@ -1,0 +1,221 @@
+"""Claims several tasks with one commit, and completes others with it.
+
+A worker with many tasks in flight pays for commits, not for tasks: the disk or the round trip, one
+entry of the record and its hash.  So the tasks that end together are completed together, and the
+same commit claims as many from the queue.  Each claim is a claim of its own: it has its own id,
+its own lease, and the token of its task, which is the revision of that commit for all of them.
+
+Only what concerns no other task goes together: the commit leaves out an end that has dependents,
+evidence or gates, and takes the queue up to the first task that is not simply ready
+(``rules.complete_several``, ``rules.claim_several``).  The caller carries out the rest one by one.
+So this decides as ends and claims one after the other would, which ``test_several_claims.py``
+compares.
+
+A crash after the commit leaves claims as any other: they live by their session or by their ttl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Decision
+from interlock.nouns.tasks import rules
+from interlock.nouns.tasks.ready_index import ReadyWindow
+from interlock.nouns.tasks.task import CLAIMED_AT_ONCE, Claimed, ClaimRequest, Spec, TaskEnd
+from interlock.nouns.tasks.task_change import TaskChanges
+from interlock.nouns.tasks.task_reader import TaskReader
+from interlock.runtime import callers
+from interlock.runtime.attempt import DecideOp, ReadOp
+from interlock.runtime.reads import KEYS_AT_ONCE, outside
+from interlock.runtime.runner import Decided
+from interlock.steps import Op
+from interlock.store import Item
+
+if TYPE_CHECKING:
+    from interlock.nouns.tasks.claim_service import ClaimAttempt, ClaimService
+
+SMALL = 16 * 1024
+"""Bytes of the largest result that goes together with others."""
+
+
+class SeveralClaimed(Struct, frozen=True, kw_only=True, tag="claimed"):
+    """What one commit did: the tasks that it claimed, best first."""
+
+    claims: tuple[Claimed, ...] = ()
+
+
+class SeveralEnded(SeveralClaimed, frozen=True, kw_only=True, tag="completed"):
+    """What one commit did: the tasks that it completed, and those that it claimed."""
+
+    ended: frozenset[str]
+
+
+class SeveralClaims:
+    """Claims that are made together; good for one call.
+
+    With ``apart`` each claim has a caller name of its own, since each has a worker of its own.
+    """
+
+    def __init__(
+        self,
+        claims: ClaimService,
+        attempt: ClaimAttempt,
+        can: frozenset[str],
+        limit: int,
+        *,
+        apart: bool = False,
+    ) -> None:
+        self.sent = attempt.began
+        self.limit = min(limit, CLAIMED_AT_ONCE)
+        self._claims = claims
+        self._attempt = attempt
+        self._can = can
+        self._apart = apart
+        self._base = 0
+        self._places: tuple[Item, ...] = ()
+        """Across a network: entries of the best ready tasks, as far as a read showed."""
+        self._blind = False
+        self._raced = False
+        """Whether another worker was faster at one of the tasks."""
+        self.requests: tuple[ClaimRequest, ...] = ()
+
+    def guarded(self, op: Op[SeveralClaimed]) -> Op[SeveralClaimed]:
+        """The call that makes the claims; if it raises, they are released."""
+        return self._claims.guarded(self._attempt, op, lambda outcome: outcome.claims)
+
+    def claim(self) -> Op[SeveralClaimed]:
+        """Claim up to ``limit`` tasks, and end none."""
+        guess = yield from self.prepare()
+        actor = self._attempt.identity.actor
+        done: Decided[SeveralClaimed] = yield from self._claims.runner.change(
+            lambda: self.deciding(()), actor, guess
+        )
+        return (yield from self.filled(done))
+
+    def prepare(self) -> Op[Mapping[str, Item | None]]:
+        """What the commit may take for granted of the tasks to claim, as a guess."""
+        claims, attempt = self._claims, self._attempt
+        self._base = yield from claims.runner.base()
+        fresh = [claims.request_for(attempt, "") for _ in range(self.limit)]
+        if self._apart:
+            fresh = [replace(each, caller=callers.new_name()) for each in fresh]
+        self.requests = tuple(fresh)
+        if claims.runner.capabilities.transacts or not self.limit:
+            return {}
+        window = yield from outside(claims.ready.read(self._can))
+        places = [] if window.due else list(window.places)
+        picked = [claims.pick(places) for _ in range(min(self.limit, len(places)))]
+        picked.sort(key=lambda place: keys.ready_order(place.key))
+        self._places = tuple(claims.plain_ones(picked))
+        guess: dict[str, Item | None] = {}
+        for request, place in zip(self.requests, self._places, strict=False):
+            named = replace(request, task=keys.task_in_index(place.key))
+            guess |= claims.blind_guess(attempt, named, place)
+        self._blind = bool(guess)
+        return guess
+
+    def deciding(self, ends: Sequence[TaskEnd]) -> DecideOp[SeveralClaimed]:
+        """Decide to complete what can be completed together, and to claim what can be claimed."""
+        claims, attempt = self._claims, self._attempt
+        attempt.unsettled = ()
+        reader = TaskReader(claims.runner, self._base)
+        yield from self._read_ends(reader, ends)
+        blind, self._blind = self._blind, False
+        wanted = yield from self._read_places(reader, blind=blind)
+        attempt.unsettled = tuple([request for request, _, _ in wanted])
+        decision: Decision[SeveralClaimed] = yield from reader.change(
+            lambda changes: _decided(changes, ends, wanted)
+        )
+        if not decision.outcome.claims:
+            return decision
+        identity, runner = attempt.identity, claims.runner
+        via = f"{runner.via}/{identity.role}" if identity.role else runner.via
+        took = round((runner.clock.monotonic() - attempt.began) * 1000, 3)
+        data = [keys.data(each.task) for each in decision.outcome.claims] if blind else ()
+        return replace(decision, reads=tuple(data), via=via, took=took)
+
+    def filled(self, done: Decided[SeveralClaimed]) -> Op[SeveralClaimed]:
+        """The outcome, with the tokens and the data of the claims."""
+        filled: list[Claimed] = []
+        (self._claims.widen if self._raced else self._claims.narrow)()
+        for claimed in done.outcome.claims:
+            whole = yield from self._claims.with_token(claimed, done, self._base)
+            filled.append(whole)
+        if len(filled) < len(self._attempt.unsettled):
+            made = {each.grant for each in filled}
+            left = [each for each in self._attempt.unsettled if each.claim in made]
+            self._attempt.unsettled = tuple(left)
+        return replace(done.outcome, claims=tuple(filled))
+
+    def _read_ends(self, reader: TaskReader, ends: Sequence[TaskEnd]) -> ReadOp[None]:
+        """Read the tasks that are to end, and the liveness of their claims."""
+        tasks, claims = [end.claimant.task for end in ends], self._claims
+        own = keys.live(self._attempt.identity.actor.session)
+        local = claims.runner.capabilities.transacts
+        pairs = [key for task in tasks for key in (keys.status(task), keys.owner(task))]
+        yield from _learn(reader, [*pairs, own] if local and ends else pairs)
+        held = [reader.facts.claims[task] for task in tasks]
+        lives = dict.fromkeys(key for each in held if each is not None for key in each.live)
+        yield from _learn(reader, [key for key in lives if key not in reader.facts.exists])
+        for task in tasks:
+            if (spec := claims.specs.get(task)) is not None:
+                reader.facts.specs[task] = spec
+
+    def _read_places(
+        self, reader: TaskReader, *, blind: bool
+    ) -> ReadOp[list[tuple[ClaimRequest, Spec | None, str]]]:
+        """Read the tasks to claim; each with its request."""
+        claims, identity = self._claims, self._attempt.identity
+        places, remote = self._places, not claims.runner.capabilities.transacts
+        if not remote and self.limit:
+            window: ReadyWindow = yield from claims.ready.read(self._can, self.limit)
+            places = () if window.due else window.places[: self.limit]
+        if not places:
+            return []
+        own = keys.live(identity.actor.session) if identity.joined else ""
+        if own:
+            yield from _learn(reader, [own])
+            if not reader.facts.exists[own]:
+                return []
+        tasks = [keys.task_in_index(place.key) for place in places]
+        read = (keys.status, keys.owner) if blind else (keys.status, keys.owner, keys.data)
+        entries = [place.key for place in places] if remote else []
+        yield from _learn(reader, [*entries, *[key(task) for task in tasks for key in read]])
+        if remote:
+            there = [reader.facts.exists[entry] for entry in entries]
+            self._raced |= not all(there)
+            tasks = [task for task, found in zip(tasks, there, strict=True) if found]
+            entries = [entry for entry, found in zip(entries, there, strict=True) if found]
+        specs = reader.facts.specs
+        return [
+            (replace(request, task=task), None if blind else specs[task], entry)
+            for request, task, entry in zip(
+                self.requests, tasks, entries or [""] * len(tasks), strict=False
+            )
+        ]
+
+
+def _learn(reader: TaskReader, wanted: Sequence[str]) -> ReadOp[None]:
+    for start in range(0, len(wanted), KEYS_AT_ONCE):
+        reader.learn((yield tuple(wanted[start : start + KEYS_AT_ONCE])).items)
+
+
+def _decided(
+    changes: TaskChanges,
+    ends: Sequence[TaskEnd],
+    wanted: Sequence[tuple[ClaimRequest, Spec | None, str]],
+) -> Decision[SeveralClaimed]:
+    ended = rules.complete_several(changes, ends)
+    claims = tuple(rules.claim_several(changes, wanted))
+    outcome = SeveralClaimed(claims=claims)
+    if ended:
+        outcome = SeveralEnded(ended=frozenset(ended), claims=claims)
+        return changes.decision(outcome, "task.complete", f"task/{ended[0]}")
+    if not claims:
+        return Decision(outcome=outcome)
+    return changes.decision(outcome, "task.claim", f"task/{claims[0].task}")
