@@ -6,6 +6,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.processes.helpers import Process, ProcessGroup, store_times, until
@@ -64,6 +65,36 @@ def freeze(worker: Process, url: str) -> None:
             return
         finally:
             store.close()
+
+
+def test_all_tasks_of_a_worker_killed_with_many_in_flight_are_done_by_another_once(
+    tmp_path: Path, crew: ProcessGroup
+) -> None:
+    """The claims of one commit are claims like any other: they live by the session."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    with interlock.connect(url, agent="boss") as fleet:
+        for number in range(8):
+            fleet.tasks.publish(f"t{number}", backoff=0)
+        ada = crew.start("work_on_many", url, "ada", 1, 8)
+        assert {ada.read_line() for _ in range(8)} == {f"begun t{n} 1" for n in range(8)}
+        counts = [[e.name for e in line.events] for line in fleet.record.log(verb="task.claim")]
+        assert max(each.count("task:claimed") for each in counts) > 1
+        ada.kill()
+        bob = crew.start("work_on_many", url, "bob", 30, 8)
+        assert {bob.read_line() for _ in range(8)} == {f"begun t{n} 2" for n in range(8)}
+        bob.write_line()
+        assert bob.remaining_lines() == ["over it was asked to"]
+        for number in range(8):
+            told = ["published", "claimed", "reclaimed", "claimed", "completed"]
+            assert own_events(fleet, f"t{number}") == told
+
+
+def own_events(fleet: interlock.Fleet, task: str) -> list[str]:
+    """What happened to a task, of entries that may be about others, too."""
+    thing = f"task/{task}"
+    lines = sorted(fleet.record.log(limit=1000), key=lambda line: line.revision)
+    pairs = [(event.thing or line.thing, event.name) for line in lines for event in line.events]
+    return [name.removeprefix("task:") for about, name in pairs if about == thing]
 
 
 def test_the_task_of_a_killed_worker_is_done_by_another_once(url: str, crew: ProcessGroup) -> None:

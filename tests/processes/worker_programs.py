@@ -41,6 +41,25 @@ async def work(url: str, agent: str, session: str, ttl: str) -> None:
         say("over", worker.stopped)
 
 
+async def work_on_many(url: str, agent: str, session: str, number: str) -> None:
+    """Work on many tasks at once; none is done before a line of the test."""
+    lines = await _lines()
+    go_on = asyncio.Event()
+    async with await aio.connect(url, agent=agent, ttl=float(session)) as fleet:
+        worker = fleet.tasks.work(concurrency=int(number))
+
+        async def handle(claim: Claim) -> None:
+            say("begun", claim.task, claim.attempt)
+            await go_on.wait()
+
+        serving = asyncio.create_task(worker.serve(handle))
+        await lines.readline()
+        worker.stop()
+        go_on.set()
+        await serving
+        say("over", worker.stopped)
+
+
 async def _once(worker: Worker, claim: Claim, lines: asyncio.StreamReader) -> None:
     async with claim:
         say("begun", claim.task, claim.attempt)

@@ -214,6 +214,9 @@ def completions(store: Store) -> list[str]:
         after = items[-1].revision
         entries = [decode(item.value) for item in items if item.value != VOID]
         found += [
-            e.thing[5:] for e in entries if (e.verb, e.outcome) == ("task.complete", "completed")
+            (event.thing or entry.thing)[5:]
+            for entry in entries
+            for event in entry.events
+            if event.name == "task:completed"
         ]
     return found

@@ -17,7 +17,14 @@ from tests.nouns.tasks.gated import gate_items
 
 from interlock import guard
 from interlock.nouns.guards.calls import GuardCalls
-from interlock.nouns.tasks.task import Claimed, TaskBlocked, TaskCompleted, TaskExists
+from interlock.nouns.tasks.task import (
+    Claimant,
+    Claimed,
+    TaskBlocked,
+    TaskCompleted,
+    TaskEnd,
+    TaskExists,
+)
 from interlock.steps import Op
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault
@@ -72,6 +79,28 @@ def claim_what_is_not_fresh(stage: Testbed, client: Client) -> Op[Any]:
 
 def next_(stage: Testbed, client: Client) -> Op[Any]:
     return client.tasks.next(can=["*"])
+
+
+def next_several(stage: Testbed, client: Client) -> Op[Any]:
+    return client.tasks.next(can=["*"], limit=2, ttl=5)
+
+
+def complete_several_and_claim_others(stage: Testbed, client: Client) -> Op[Any]:
+    for name in ("first", "second"):
+        client.run(client.tasks.publish(name, priority=1))
+    me, tasks = client.context.me(), client.context.tasks
+    got = client.run(client.tasks.next(limit=2))
+    assert isinstance(got, Claimed)
+    ends = [
+        TaskEnd(
+            claimant=Claimant(
+                task=each.task, agent=me.actor.agent, session=me.actor.session, token=each.token
+            )
+        )
+        for each in (got, *got.others)
+    ]
+    several = tasks.claims.several(me, ["*"], None, 1, apart=True)
+    return tasks.complete_several(me.actor, ends, several)
 
 
 def next_that_wakes_and_tidies(stage: Testbed, client: Client) -> Op[Any]:
@@ -191,6 +220,8 @@ ACTS: list[Act] = [
     claim,
     claim_what_is_not_fresh,
     next_,
+    next_several,
+    complete_several_and_claim_others,
     next_that_wakes_and_tidies,
     next_that_reclaims,
     complete,

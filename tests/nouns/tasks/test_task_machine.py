@@ -292,7 +292,9 @@ class TaskMachine(RuleBasedStateMachine):
             case other:
                 raise AssertionError(other)
 
-    def _claimed(self, session: str, got: object, job: Job, ttl: float | None) -> None:
+    def _claimed(
+        self, session: str, got: object, job: Job, ttl: float | None, *, last: bool = True
+    ) -> None:
         assert isinstance(got, core.Claimed), got
         agent = self.clients[session].context.identity.actor.agent
         told = (got.task, got.holder, got.data, got.attempt, got.priority, frozenset(got.requires))
@@ -303,21 +305,32 @@ class TaskMachine(RuleBasedStateMachine):
         held = Held(job.name, got.token or 0, agent, session, ttl, ends)
         self.model.begin(job, held)
         self.claims.append(held)
-        self.observe()
+        if last:
+            self.observe()
 
     def next(self, data: st.DataObject) -> None:
-        self._next(self._worker(data), data.draw(CAN, "can"), self._ttl(data))
+        limit = data.draw(st.sampled_from([1, 1, 3]), "limit")
+        self._next(self._worker(data), data.draw(CAN, "can"), self._ttl(data), limit)
 
-    def _next(self, session: str, can: list[str], ttl: float | None) -> Held | None:
+    def _next(self, session: str, can: list[str], ttl: float | None, limit: int = 1) -> Held | None:
         client = self.clients[session]
         if not self._lives(session):
             with suppress(Lapsed):
-                assert isinstance(client.run(client.tasks.next(can=can, ttl=ttl)), core.NoTask)
+                got = client.run(client.tasks.next(can=can, ttl=ttl, limit=limit))
+                assert isinstance(got, core.NoTask)
             self.observe()
             return None
-        return self._is_best(session, client.run(client.tasks.next(can=can, ttl=ttl)), can, ttl)
+        got = client.run(client.tasks.next(can=can, ttl=ttl, limit=limit))
+        several = (got, *(got.others if isinstance(got, core.Claimed) else ()))
+        assert len(several) <= limit
+        # As if each was claimed right after the one before.
+        return [
+            self._is_best(session, each, can, ttl, last=each is several[-1]) for each in several
+        ][-1]
 
-    def _is_best(self, session: str, got: object, can: list[str], ttl: float | None) -> Held | None:
+    def _is_best(
+        self, session: str, got: object, can: list[str], ttl: float | None, *, last: bool = True
+    ) -> Held | None:
         """What ``next`` brought is the best task at this moment, or there is none."""
         client = self.clients[session]
         best = [job for job in self.model.ready(can) if not self.model.too_late(job)][:1]
@@ -333,7 +346,7 @@ class TaskMachine(RuleBasedStateMachine):
             left = [job for job in self.model.ready(can) if not self.model.too_late(job)]
             assert not left, "and it is looked at again"
             return None
-        self._claimed(session, got, best[0], ttl)
+        self._claimed(session, got, best[0], ttl, last=last)
         return best[0].held
 
     # The ends of claims; also acts on ended ones.
