@@ -41,6 +41,23 @@ def test_claims_cost_the_same_in_a_store_with_a_million_tasks(tmp_path: Path) ->
 
 
 @pytest.mark.proof
+def test_a_hundred_tasks_with_a_label_are_listed_in_10_ms_among_100_000(tmp_path: Path) -> None:
+    with interlock.connect(str(tmp_path / "store.db"), agent="ada") as fleet:
+        for start in range(0, 100_000, PORTION):
+            some = range(start, start + PORTION)
+            named = [(f"t{n:06}", ["web", "rare"] if n % 1000 == 0 else ["web"]) for n in some]
+            fleet.tasks.publish_all([{"id": id_, "labels": labels} for id_, labels in named])
+        for label in ("rare", "web"):
+            spent = []
+            for _ in range(20):
+                began = time.process_time()
+                assert len(fleet.tasks.list(label=[label])) == 100
+                spent.append(time.process_time() - began)
+            print(f"the label {label}: {median(spent) * 1000:.1f} ms of CPU")  # noqa: T201
+            assert median(spent) < 0.010
+
+
+@pytest.mark.proof
 def test_idle_workers_and_receivers_ask_a_redis_at_most_fifty_times_a_second(
     tmp_path: Path,
 ) -> None:

@@ -341,7 +341,7 @@ def title(value: str) -> str:
 
 def one_line(value: str, what: str, otherwise: str) -> str:
     """Return a text of one line without spaces at its ends; ``otherwise`` is for a longer one."""
-    said = text(value, what, 4 * TITLE_LIMIT).strip(" ")
+    said = _composed(text(value, what, 4 * TITLE_LIMIT).strip(" "))
     if not said and value:
         raise BadInput(f"the {what} has only spaces; say in a few words what it is about")
     if len(said) > TITLE_LIMIT:
@@ -354,6 +354,23 @@ def one_line(value: str, what: str, otherwise: str) -> str:
             f" it is one line: {otherwise}"
         )
     return said
+
+
+def title_words(value: str) -> tuple[str, ...]:
+    """The words to look for in titles, in either case."""
+    words = title(value).casefold().split()
+    if value and not words:
+        raise BadInput("no word to look for; give some words of a title")
+    return tuple(dict.fromkeys(words))
+
+
+def _composed(said: str) -> str:
+    """A text in NFC, since one word can be typed in two ways."""
+    if said.isascii():
+        return said
+    from unicodedata import normalize
+
+    return normalize("NFC", said)
 
 
 def lines(value: str, what: str = "text", most: int = TEXT_LIMIT) -> str:

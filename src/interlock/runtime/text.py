@@ -21,23 +21,27 @@ if TYPE_CHECKING:
 Text: TypeAlias = Callable[[Any, "Paint"], str]
 """Makes the text of an outcome."""
 
+_GAP = "  "
+_LEAST = 8
+"""The columns that a cell keeps, however narrow the terminal is."""
 _COLOURS = {"green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1"}
 
 
 class Paint:
-    """Colours text, or leaves it plain."""
+    """Colours text, or leaves it plain; ``width`` is that of the terminal, if there is one."""
 
-    def __init__(self, *, colour: bool) -> None:
+    def __init__(self, *, colour: bool, width: int | None = None) -> None:
         self._colour = colour
+        self.width = width
 
     def __call__(self, colour: str, text: str) -> str:
         """The text in this colour."""
         return f"\033[{_COLOURS[colour]}m{text}\033[0m" if self._colour else text
 
 
-def render(outcome: object, *, colour: bool = False) -> str:
-    """An outcome as text, without a final newline."""
-    return renderer(type(outcome))(all_printable(outcome), Paint(colour=colour))
+def render(outcome: object, *, colour: bool = False, width: int | None = None) -> str:
+    """An outcome as text, without a final newline; some tables fit into a ``width``."""
+    return renderer(type(outcome))(all_printable(outcome), Paint(colour=colour, width=width))
 
 
 def renderer(outcome: type) -> Text:
@@ -113,7 +117,7 @@ def no_guard(outcome: NoGuard, paint: Paint) -> str:
     return f"{word}: the store has no guard {outcome.guard}; define it: interlock guard define FILE"
 
 
-def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:
+def columns(rows: Sequence[Sequence[str]], *, gap: str = _GAP) -> list[str]:
     """Rows with their cells under each other; measured without colours."""
     widths = [max(_width(row[place]) for row in rows) for place in range(len(rows[0]))]
     return [
@@ -124,9 +128,52 @@ def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:
     ]
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]], paint: Paint) -> str:
-    """Rows below their titles."""
-    return "\n".join(columns([[paint("dim", title) for title in titles], *rows]))
+def table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], paint: Paint, cut: Sequence[str] = ()
+) -> str:
+    """Rows below their titles.
+
+    If they are wider than the terminal, cells of the columns ``cut`` are shortened, the widest
+    first; those of the last one only if that is not enough.
+    """
+    cells = [tuple(titles), *map(tuple, rows)]
+    if cut and paint.width is not None:
+        places = [titles.index(name) for name in cut if name in titles]
+        cells = _fitting(cells, paint.width, places)
+    first, *others = cells
+    return "\n".join(columns([[paint("dim", title) for title in first], *others]))
+
+
+def _fitting(
+    rows: Sequence[Sequence[str]], width: int, places: Sequence[int]
+) -> list[tuple[str, ...]]:
+    """The rows, with cells in these places cut so that a row fits; the last place only at last."""
+    widths = [max(_width(row[place]) for row in rows) for place in range(len(rows[0]))]
+    over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    for some in (places[:-1], places[-1:]):
+        while over > 0 and some:
+            widest = max(some, key=lambda place: widths[place])
+            if widths[widest] <= _LEAST:
+                break
+            widths[widest] -= 1
+            over -= 1
+    return [tuple(map(shortened, row, widths)) for row in rows]
+
+
+def shortened(cell: str, width: int) -> str:
+    """A text that takes no more than these columns of a terminal; the end of a longer one is cut.
+
+    A text that is cut has no colours.
+    """
+    if _width(cell) <= width:
+        return cell
+    left, found = width - 1, ""
+    for sign in _plain(cell):
+        left -= _width(sign)
+        if left < 0:
+            break
+        found += sign
+    return found + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def listed(facts: Iterable[tuple[str, str]]) -> str:
@@ -149,8 +196,20 @@ def as_json(value: object) -> str:
 
 
 def _width(cell: str) -> int:
+    """The columns that a text takes on a terminal."""
+    text = _plain(cell)
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width
+
+    wide = sum(east_asian_width(sign) in "WF" for sign in text)
+    return len(text) + wide - sum(category(sign) in ("Mn", "Me", "Cf") for sign in text)
+
+
+def _plain(cell: str) -> str:
+    """A text without its colours."""
     if "\033" not in cell:
-        return len(cell)
+        return cell
     import re
 
-    return len(re.sub(r"\033\[\d+m", "", cell))
+    return re.sub(r"\033\[\d+m", "", cell)

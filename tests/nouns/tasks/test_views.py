@@ -6,6 +6,7 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unicodedata import combining, east_asian_width
 
 import pytest
 
@@ -389,3 +390,33 @@ def test_a_label_reads_its_own_tasks_alone(
     counting = Counting(stage, monkeypatch)
     assert listed(ada, label=["x"]) == ["m1", "m2"]
     assert counting.items < 12
+
+
+def test_a_list_is_filtered_by_needs_and_by_words_of_the_title(ada: Client) -> None:
+    publish(ada, "a", title="Fix the LOGIN page")
+    publish(ada, "b", title="Größe der Login-Seite", needs=["a"])
+    publish(ada, "c", needs=["a", "b"])
+    assert listed(ada, needs=["a"]) == ["b", "c"]
+    assert listed(ada, needs=["b", "a"]) == ["c"]
+    assert listed(ada, title="login") == ["a", "b"]
+    assert listed(ada, title="page fix") == listed(ada, title="log", prefix="a") == ["a"]
+    assert listed(ada, title="GRO\u0308\u00dfE") == ["b"], "typed in another way"
+    assert listed(ada, title="login", needs=["a"], limit=1) == ["b"]
+    for words in ("  ", "a\nb"):
+        with pytest.raises(BadInput):
+            listed(ada, title=words)
+
+
+@pytest.mark.parametrize("width", [57, 66, 80, 200])
+def test_the_table_fits_the_terminal_and_the_id_is_cut_last(ada: Client, width: int) -> None:
+    publish(ada, "short", labels=["x" * 40], title="界" * 90)
+    publish(ada, "build/frontend", title="x\u0302" * 100, needs=["short"], labels=["web", "a,b"])
+    publish(ada, "plain")
+    lines = render(ada.run(ada.tasks.list()), width=width).splitlines()
+    for line in lines:
+        wide = sum(east_asian_width(sign) == "W" for sign in line)
+        marks = sum(bool(combining(sign)) for sign in line)
+        assert len(line) + wide - marks <= width
+    assert "…" in "".join(lines)
+    assert width == 57 or "build/frontend " in "".join(lines)
+    assert "…" not in render(ada.run(ada.tasks.list()))

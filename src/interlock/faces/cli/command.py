@@ -162,7 +162,7 @@ def _done(outcome: object) -> str:
 def _rendered(outcome: object) -> str:
     from interlock.runtime.text import render
 
-    return render(outcome, colour=colourful())
+    return render(outcome, colour=colourful(), width=_terminal_width())
 
 
 def _asked_for(outcome: object) -> str | None:
@@ -227,6 +227,19 @@ def colourful() -> bool:
     """Whether stdout is a terminal that wants colours."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return wanted and sys.stdout.isatty()
+
+
+def _terminal_width() -> int | None:
+    """The columns of the terminal; None if stdout is none, since a program wants whole lines."""
+    if not sys.stdout.isatty():
+        return None
+    said = os.environ.get("COLUMNS", "")
+    if said.isascii() and said.isdigit() and int(said[:6]) > 0:
+        return int(said[:6])
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
 
 
 def stoppable() -> None:

@@ -13,6 +13,7 @@ from interlock.core import validate
 from interlock.core.outcomes import GivenFenced
 from interlock.errors import BadInput
 from interlock.nouns.tasks import task as task_types
+from interlock.nouns.tasks.task_view import DRAWN
 from interlock.runtime.calls import Calls, D, call, grants, opened, patient
 from interlock.runtime.given import Given
 from interlock.runtime.identity import Identity
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from interlock.nouns.tasks.history import TaskEventFeed
     from interlock.nouns.tasks.plan import PlanEntry as Draft
     from interlock.nouns.tasks.task import Checked, Imported, PlanExists
-    from interlock.nouns.tasks.task_view import TaskList, TaskNotes, TaskView
+    from interlock.nouns.tasks.task_view import Format, TaskList, TaskNotes, TaskTree, TaskView
 
 
 Ended = TypeVar("Ended", task_types.CompleteOutcome, task_types.FailOutcome)
@@ -406,6 +407,8 @@ class TaskCalls(Calls[D]):
         state: Iterable[str] = (),
         all: bool = False,  # noqa: A002 - as the command line calls it
         label: Iterable[str] = (),
+        title: str = "",
+        needs: Iterable[str] = (),
         requires: Iterable[str] = (),
         holder: str | None = None,
         prefix: str | None = None,
@@ -414,7 +417,8 @@ class TaskCalls(Calls[D]):
     ) -> Op[TaskList]:
         """Tasks by id, without complete ones; ``all`` of them, or in these states.
 
-        Only tasks that have each ``label``, that require each of ``requires``, that a ``holder``
+        Only tasks that have each ``label``, that have all these words in their ``title``, in either
+        case, that need each of ``needs``, that require each of ``requires``, that a ``holder``
         works on, whose id begins with ``prefix``.  ``more`` in the answer is what to give as
         ``after`` to go on.
         """
@@ -428,12 +432,53 @@ class TaskCalls(Calls[D]):
             states=wanted & {"running"} if holder else wanted,
             labels=frozenset(validate.names(label, "label", task_types.LABELS_LIMIT)),
             requires=frozenset(validate.names(requires, "requires", task_types.REQUIRES_LIMIT)),
+            needs=frozenset(validate.names(needs, "needs", task_types.NEEDS_LIMIT)),
+            words=validate.title_words(title),
             agent="" if holder is None else validate.name(holder, "agent name"),
             prefix="" if prefix is None else _prefix(prefix),
             after="" if after is None else validate.task_id(after),
             limit=validate.count(limit, "limit", MOST),
         )
         return list_tasks(self.context.runner, query)
+
+    @call
+    def tree(
+        self,
+        task: str | None = None,
+        *,
+        format: Format = "tree",  # noqa: A002 - as the command line calls it
+        all: bool = False,  # noqa: A002 - as the command line calls it
+        label: Iterable[str] = (),
+        prefix: str | None = None,
+        limit: int = DRAWN,
+    ) -> Op[TaskTree | task_types.NoTask]:
+        """A task with all that it needs, as a tree; without one, the open tasks.
+
+        ``drawing`` in the answer is text: a ``tree``, or a graph for ``mermaid`` or ``dot``.  Needs
+        of complete tasks are left out, unless ``all`` are wanted.  Without a task, only open tasks
+        that have each ``label``, whose id begins with ``prefix``, and what they need.
+        """
+        from interlock.nouns.tasks import tree
+        from interlock.nouns.tasks.task_view import FORMATS, MOST
+        from interlock.nouns.tasks.views import TaskQuery
+
+        if format not in FORMATS:
+            known = ", ".join(FORMATS)
+            raise BadInput(f"there is no format {format!r:.40}; there are {known}")
+        query = TaskQuery(
+            labels=frozenset(validate.names(label, "label", task_types.LABELS_LIMIT)),
+            prefix="" if prefix is None else _prefix(prefix),
+            limit=validate.count(limit, "limit", MOST),
+        )
+        if task is not None and (query.labels or query.prefix):
+            raise BadInput("a task has its own tree; leave out the task, or the label and prefix")
+        return tree.read_tree(
+            self.context.runner,
+            "" if task is None else validate.task_id(task),
+            query,
+            drawn=format,
+            whole=validate.flag(all, "all"),
+        )
 
     @opened
     def subscribe(

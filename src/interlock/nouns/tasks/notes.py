@@ -99,10 +99,10 @@ def heads(task: str, numbers: Iterable[str]) -> Op[dict[str, str]]:
     """The first words of some notes of a task, by their numbers; without those that are gone."""
     items = yield from looked_up([keys.note(task, int(number)) for number in numbers])
     found = _decoded([item for item in items.values() if item is not None])
-    return {str(each.note): shortened(each.text) for each in found}
+    return {str(each.note): _head(each.text) for each in found}
 
 
-def shortened(text: str) -> str:
+def _head(text: str) -> str:
     """The first words of a text, on one line."""
     line = " ".join(text[: 2 * _HEAD].split())
     return line if len(line) <= _HEAD else line[: _HEAD - 3] + "..."

@@ -1,11 +1,23 @@
-"""The declaration of tasks: their requests, operations, keys, and what they add to other parts."""
+"""The declaration of tasks: their requests, operations, keys, and what they add to other parts.
+
+It is long, since each operation is declared with all its options, and in one place.
+"""
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 from interlock.core import keys
 from interlock.core.outcomes import GivenFenced
 from interlock.nouns.tasks import task as task_types
-from interlock.nouns.tasks.task_view import MOST, MOST_NOTES, TaskList, TaskNotes, TaskView
+from interlock.nouns.tasks.task_view import (
+    DRAWN,
+    FORMATS,
+    MOST,
+    MOST_NOTES,
+    TaskList,
+    TaskNotes,
+    TaskTree,
+    TaskView,
+)
 from interlock.runtime.noun import KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Given, Operation, Request, option, waits
 
@@ -257,6 +269,10 @@ class TasksList(Request, frozen=True, kw_only=True):
     ] = ()
     all: Annotated[bool, option("flag", "also complete tasks")] = False
     label: Annotated[Names, option("names", "only with all of these labels")] = ()
+    title: Annotated[
+        str, option("text", "only with all of these words in the title: 'login token'")
+    ] = ""
+    needs: Annotated[Names, option("names", "only tasks that need all of these")] = ()
     requires: Annotated[Names, option("names", "only tasks that require all of these")] = ()
     holder: Annotated[str | None, option("name", "only tasks that this agent works on")] = None
     prefix: Annotated[str | None, option("text", "only ids that begin like this")] = None
@@ -270,6 +286,24 @@ class TaskShow(Request, frozen=True, kw_only=True):
     """One task."""
 
     task: Task
+
+
+class TaskTreeShow(Request, frozen=True, kw_only=True):
+    """Tasks with what they need."""
+
+    task: Annotated[
+        str | None,
+        option("name", "the task at the root; all open tasks if left out", positional=True),
+    ] = None
+    format: Annotated[str, option("name", f"how it is drawn: {', '.join(FORMATS)}")] = FORMATS[0]
+    all: Annotated[bool, option("flag", "also the needs of complete tasks")] = False
+    label: Annotated[Names, option("names", "only open tasks with all of these labels")] = ()
+    prefix: Annotated[str | None, option("text", "only open tasks whose id begins like this")] = (
+        None
+    )
+    limit: Annotated[int, option("int", "how many tasks to draw at most", least=1, most=MOST)] = (
+        DRAWN
+    )
 
 
 class TaskWatch(Request, frozen=True, kw_only=True):
@@ -582,6 +616,7 @@ NOUN = Noun(
             call="tasks.list",
             examples=(
                 "interlock task list --state running,blocked --label release",
+                "interlock task list --title 'login token' --needs design",
                 "interlock task list --all --prefix build/ --limit 20",
             ),
         ),
@@ -593,6 +628,20 @@ NOUN = Noun(
             needs="store",
             reads=True,
             call="tasks.show",
+        ),
+        Operation(
+            name="task tree",
+            help="draw tasks with what they need, as a tree, for Mermaid or for Graphviz",
+            request=TaskTreeShow,
+            outcomes=(TaskTree, task_types.NoTask),
+            needs="store",
+            reads=True,
+            call="tasks.tree",
+            examples=(
+                "interlock task tree ship",
+                "interlock task tree --label release --format mermaid",
+                "interlock task tree ship --all --format dot | dot -Tsvg > ship.svg",
+            ),
         ),
         Operation(
             name="task watch",

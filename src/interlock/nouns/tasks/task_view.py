@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -13,6 +13,10 @@ MOST = 10_000
 """The most tasks of one list."""
 MOST_NOTES = 100
 """The most notes of one page: together they may have a megabyte and a half."""
+DRAWN = 200
+"""The tasks of a tree, unless more are asked for."""
+Format: TypeAlias = Literal["tree", "mermaid", "dot"]
+FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 class ListedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -101,3 +105,34 @@ class TaskList(Listing[ListedTask], frozen=True, kw_only=True):
 
     tasks: tuple[ListedTask, ...]
     more: str = ""
+
+
+class TreeTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task of a tree; ``deleted`` is one that was complete and does not exist any more."""
+
+    task: str
+    state: State | Literal["deleted"]
+    title: str = ""
+    needs: tuple[str, ...] = ()
+    holder: str = ""
+
+    @property
+    def words(self) -> str:
+        """Its state, with its worker."""
+        return f"{self.state}, {self.holder}" if self.holder else self.state
+
+
+class TaskTree(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tasks with their needs: the ``roots``, and all that was read below them.
+
+    ``more`` says that there are more tasks than were asked for.  ``drawing`` is the text of the
+    tree, or of the graph.
+    """
+
+    of_lines: ClassVar[tuple[str, ...]] = ("drawing",)
+
+    roots: tuple[str, ...]
+    tasks: tuple[TreeTask, ...]
+    more: bool = False
+    format: Format = "tree"
+    drawing: str = ""

@@ -14,6 +14,7 @@ from interlock.runtime.text import (
     listed,
     lives,
     never_ends,
+    shortened,
     since,
     table,
 )
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         TaskList,
         TaskNote,
         TaskNotes,
+        TaskTree,
         TaskView,
     )
     from interlock.runtime.text import Paint, Text
@@ -265,8 +267,19 @@ def _task_list(outcome: TaskList, paint: Paint) -> str:
     titled = any(task.title for task in outcome.tasks)
     shown = [place for place, name in enumerate(_COLUMNS) if titled or name != "TITLE"]
     titles, *cells = [[row[place] for place in shown] for row in (_COLUMNS, *rows)]
-    text = table(titles, cells, paint)
+    text = table(titles, cells, paint, cut=("NOTE", "LABELS", "TITLE", "TASK"))
     return f"{text}\nmore: --after {outcome.more}" if outcome.more else text
+
+
+def _tree(outcome: TaskTree, paint: Paint) -> str:
+    if not outcome.tasks:
+        return "no open task is like that; 'interlock task list --all' has complete ones, too"
+    text = outcome.drawing
+    if outcome.format != "tree":
+        return text
+    if paint.width is not None:
+        text = "\n".join([shortened(line, paint.width) for line in text.split("\n")])
+    return f"{text}\nthere are more tasks; a greater --limit shows them" if outcome.more else text
 
 
 def _attempts(task: ListedTask) -> str:
@@ -386,6 +399,7 @@ TEXTS: dict[str, Text] = {
     "Retried": _retried,
     "Unchanged": _unchanged,
     "TaskNoted": _noted,
+    "TaskTree": _tree,
     "TaskNotes": _notes,
     "TaskEvent": _event,
     "TaskView": _task_view,

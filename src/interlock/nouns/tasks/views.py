@@ -188,6 +188,8 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
     states: frozenset[State] = OPEN
     labels: frozenset[str] = frozenset()
     requires: frozenset[str] = frozenset()
+    needs: frozenset[str] = frozenset()
+    words: tuple[str, ...] = ()
     agent: str = ""
     prefix: str = ""
     after: str = ""
@@ -210,8 +212,15 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
             and task.status.state in self.states
             and self.labels.issubset(task.spec.labels)
             and self.requires.issubset(task.spec.requires)
+            and self.needs.issubset(task.spec.needs)
+            and self._says(task.spec.title)
             and self.agent in ("", "" if task.claim is None else task.claim.agent)
         )
+
+    def _says(self, title: str) -> bool:
+        """Whether all words are in a title."""
+        folded = title.casefold() if self.words else ""
+        return all(word in folded for word in self.words)
 
 
 def show(runner: Runner, task: str) -> Op[TaskView | task_types.NoTask]:
