@@ -147,7 +147,7 @@ def test_no_duration_is_made_of_what_is_none(value: Any) -> None:
 @pytest.mark.parametrize(
     ("title", "said"),
     [
-        ("two\nlines", "a title is one line"),
+        ("two\nlines", "it is one line"),
         ("red \x1b[31m", "U+001B"),
         ("a\u2028b", "U+2028"),
         ("   ", "only spaces"),

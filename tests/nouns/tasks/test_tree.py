@@ -1,4 +1,4 @@
-"""Tasks with what they need: drawn once each, in every format, whatever their titles say."""
+"""Tasks with what they need: drawn once each, in every format, with any title."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _listed(task: ListedTask) -> TreeTask:
 
 
 def _tree(known: Mapping[str, TreeTask], roots: Sequence[str]) -> Iterator[str]:
-    """The lines of a tree; what is too deep, or in a circle of ids, stands after the rest."""
+    """The lines of a tree; what is too deep, or in a cycle of ids, stands after the rest."""
     drawn: set[str] = set()
     for root in (*roots, *known):
         if root not in drawn:
