@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Deadlock,
         Defined,
         Denied,
+        Dropped,
         Exists,
         Extended,
         Failed,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         NotOwner,
         Paused,
         Released,
+        Resumed,
         Unknown,
         Waiting,
     )
@@ -103,6 +105,7 @@ if TYPE_CHECKING:
     )
     from interlock.nouns.messages.message import (
         Acknowledged,
+        AgentResumed,
         AlreadyAcknowledged,
         Arrived,
         Halted,
@@ -113,7 +116,6 @@ if TYPE_CHECKING:
         NothingUnread,
         NotSubscribed,
         PausedAgent,
-        Resumed,
         Sent,
         Subscribed,
         UnknownAgent,
@@ -170,6 +172,14 @@ if TYPE_CHECKING:
         UnknownQuarantine,
         UnknownRequest,
     )
+    from interlock.nouns.schedules.schedule import (
+        ScheduleAdded,
+        ScheduleDropped,
+        ScheduleExists,
+        SchedulePaused,
+        ScheduleResumed,
+        UnknownSchedule,
+    )
     from interlock.nouns.swarms.results import (
         Forgiven,
         KeyMade,
@@ -225,9 +235,9 @@ if TYPE_CHECKING:
 HOMES = {
     "interlock.core.outcomes": (
         "Acquired", "Allowed", "Answered", "Away", "Blocked", "Broken", "Busy", "Cancelled",
-        "Completed", "Deadlock", "Defined", "Denied", "Exists", "Extended", "Failed", "Fenced",
-        "Full", "GivenFenced", "Gone", "Granted", "GuardBlocked", "NoGuard", "NotOwner", "Nothing",
-        "Paused", "Released", "Unknown", "Waiting",
+        "Completed", "Deadlock", "Defined", "Denied", "Dropped", "Exists", "Extended", "Failed",
+        "Fenced", "Full", "GivenFenced", "Gone", "Granted", "GuardBlocked", "NoGuard", "NotOwner",
+        "Nothing", "Paused", "Released", "Resumed", "Unknown", "Waiting",
     ),
     "interlock.nouns.agents.log_rules": ("Uploaded",),
     "interlock.nouns.agents.report_rules": ("Reported", "Unreported"),
@@ -254,8 +264,8 @@ HOMES = {
         "AlreadyResolved", "NoSuchOption", "OwnDecision", "Resolved", "UnknownDecision",
     ),
     "interlock.nouns.messages.message": (
-        "Acknowledged", "AlreadyAcknowledged", "Arrived", "Halted", "InboxFull", "Limited",
-        "MessageExists", "NobodyToStop", "NotSubscribed", "NothingUnread", "PausedAgent", "Resumed",
+        "Acknowledged", "AgentResumed", "AlreadyAcknowledged", "Arrived", "Halted", "InboxFull",
+        "Limited", "MessageExists", "NobodyToStop", "NotSubscribed", "NothingUnread", "PausedAgent",
         "Sent", "Subscribed", "UnknownAgent", "UnknownMessages", "Unsubscribed",
     ),
     "interlock.nouns.messages.query": (
@@ -274,6 +284,10 @@ HOMES = {
         "RequestAnswered", "RequestCancelled", "RequestExists", "RequestFailed", "RequestLimited",
         "RequestOpen", "RequestOver", "RequestSent", "SwarmNotAllowed", "SwarmQueueFull",
         "SwarmUnavailable", "UnknownQuarantine", "UnknownRequest",
+    ),
+    "interlock.nouns.schedules.schedule": (
+        "ScheduleAdded", "ScheduleDropped", "ScheduleExists", "SchedulePaused", "ScheduleResumed",
+        "UnknownSchedule",
     ),
     "interlock.nouns.swarms.results": (
         "Forgiven", "KeyMade", "KeyRevoked", "KeyRotated", "NameTaken", "NotRegistered",
@@ -298,6 +312,7 @@ HOMES = {
 __all__ = [
     "Acknowledged",
     "Acquired",
+    "AgentResumed",
     "Allowed",
     "AlreadyAcknowledged",
     "AlreadyFree",
@@ -321,6 +336,7 @@ __all__ = [
     "DeathsAcknowledged",
     "Defined",
     "Denied",
+    "Dropped",
     "EvidenceFailed",
     "EvidenceMissing",
     "Exists",
@@ -421,6 +437,11 @@ __all__ = [
     "Resolved",
     "Resumed",
     "Retried",
+    "ScheduleAdded",
+    "ScheduleDropped",
+    "ScheduleExists",
+    "SchedulePaused",
+    "ScheduleResumed",
     "Sent",
     "SessionLapsed",
     "SeveralAcquired",
@@ -480,6 +501,7 @@ __all__ = [
     "UnknownQuarantine",
     "UnknownQuery",
     "UnknownRequest",
+    "UnknownSchedule",
     "UnknownShared",
     "UnknownSwarm",
     "Unreported",

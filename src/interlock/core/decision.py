@@ -98,7 +98,7 @@ class Write(Struct, frozen=True, gc=False):
 
 _ENDINGS = """
     ack beat block break cancel checkpoint clear complete decline deny drop expire extend fail
-    forget forgive leave mend ready reclaim refuse release remove reply requeue resolve retire
+    forget forgive leave mend pause ready reclaim refuse release remove reply requeue resolve retire
     revoke seal survey suspect tidy unblock unsubscribe withdraw
 """
 ENDINGS = frozenset(_ENDINGS.split())

@@ -21,6 +21,7 @@ Tasks
     ready/{set}/{order}/{id}  ready tasks by their set of requirements, best first
     sets/{set}            the requirements of a set that has ready tasks
     due/{moment}/{id}     tasks that must not begin yet
+    due/{moment}/-{name}  a schedule, under the moment of its next run
     hangs/{need}/{id}     a blocked task, under one need that is not complete
     hangs/-{guard}/{id}   a blocked task, under the guard that keeps it
     todo/{need}           a complete need with tasks under it that were not moved on yet
@@ -32,6 +33,9 @@ Tasks
                           tasks are deleted
     meta/suspected        rewritten before a scan for tasks that need a failed one
     meta/over             the number of finished tasks at the last scan, and their age
+Schedules
+    schedules/{name}      when a schedule publishes its next task, and what became of the last one
+    schedule-tasks/{name} the task that it publishes; written when the schedule is added
 Messages
     mailboxes/{agent}     an agent that can receive messages
     joined/{agent}        an agent that has had a session
@@ -175,6 +179,8 @@ ENDED = "ended/"
 LABELS = "labels/"
 NOTES = "notes/"
 TASK_FOLDERS = (TASKS, READY, SETS, DUE, HANGS, TODO, CLAIMS, ENDED, LABELS, NOTES)
+SCHEDULES = "schedules/"
+SCHEDULE_TASKS = "schedule-tasks/"
 MAILBOXES = "mailboxes/"
 JOINED = "joined/"
 AGENTS = "agents/"
@@ -294,9 +300,9 @@ MOVE = "meta/move"
 STORE_ID = "meta/store"
 BUS = "meta/bus"
 FOLDERS = frozenset((
-    *POOLS, HELD, BROKEN, WAITS, *TASK_FOLDERS, *MESSAGE_FOLDERS, SESSIONS, REPORTS, DEATHS, ABLE,
-    LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS, GATES, GATED, RECHECK,
-    *SWARM_FOLDERS, REFUSALS, SEGMENTS, META, *REQUEST_FOLDERS,
+    *POOLS, HELD, BROKEN, WAITS, *TASK_FOLDERS, SCHEDULES, SCHEDULE_TASKS, *MESSAGE_FOLDERS,
+    SESSIONS, REPORTS, DEATHS, ABLE, LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS,
+    GATES, GATED, RECHECK, *SWARM_FOLDERS, REFUSALS, SEGMENTS, META, *REQUEST_FOLDERS,
 ))  # fmt: skip
 """Every folder with items that Interlock itself stores, without those of liveness keys."""
 DERIVED = (
@@ -605,6 +611,36 @@ def due(moment: float, task: str) -> str:
 def due_at(key: str) -> float:
     """The moment in a key of the ``due`` index."""
     return int(key.split("/")[1]) / 1000
+
+
+def due_schedule(moment: float, name: str) -> str:
+    """The entry of a schedule in the ``due`` index; no id of a task begins with '-'."""
+    return f"{DUE}{max(0, ceil(moment * 1000)):014d}/-{encode(name)}"
+
+
+def is_schedule_entry(key: str) -> bool:
+    """Whether an entry of the ``due`` index is that of a schedule."""
+    return key.rpartition("/")[2].startswith("-")
+
+
+def schedule_in_index(key: str) -> str:
+    """The schedule of such an entry."""
+    return decode(key.rpartition("/")[2][1:])
+
+
+def schedule(name: str) -> str:
+    """When a schedule publishes its next task."""
+    return SCHEDULES + encode(name)
+
+
+def schedule_of(key: str) -> str:
+    """The schedule of such a key."""
+    return decode(key.partition("/")[2])
+
+
+def schedule_task(name: str) -> str:
+    """The task that a schedule publishes."""
+    return SCHEDULE_TASKS + encode(name)
 
 
 def hangs(need: str, task: str = "") -> str:

@@ -24,6 +24,7 @@ What: TypeAlias = Literal[
     "swarm",
     "request",
     "quarantine",
+    "schedule",
     "shared value",
 ]
 """The things that can be unknown."""
@@ -230,4 +231,12 @@ class Failed(Outcome, frozen=True, kw_only=True):
 
 
 class Paused(Outcome, frozen=True, kw_only=True):
-    """An agent may not send for now."""
+    """An agent may not send for now, or a schedule publishes nothing for now."""
+
+
+class Resumed(Success, frozen=True, kw_only=True):
+    """An agent may send again, or a schedule goes on."""
+
+
+class Dropped(Success, frozen=True, kw_only=True):
+    """It is deleted."""

@@ -17,6 +17,7 @@ from interlock.core.keys import (
     PIPELINES,
     QUERIES,
     REQUESTS,
+    SCHEDULES,
     SEMAPHORES,
     SESSIONS,
     TASKS,
@@ -42,6 +43,7 @@ KINDS = {
     "pipeline": PIPELINES,
     "guard": GUARDS,
     "request": REQUESTS,
+    "schedule": SCHEDULES,
 }
 """The kinds of things in the record, each with its folder."""
 _THINGS = {"messages": "message", "queries": "query", "decisions": "decision"}

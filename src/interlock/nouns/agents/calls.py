@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from interlock.nouns.agents.log_service import AgentLogService, LogTail
     from interlock.nouns.agents.log_uploader import Uploader
     from interlock.nouns.agents.report_rules import Reported, ReportState, Unreported
-    from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
+    from interlock.nouns.messages.message import AgentResumed, PausedAgent, UnknownAgent
 
 
 class AgentCalls(Calls[D]):
@@ -241,7 +241,7 @@ class AgentCalls(Calls[D]):
         return pause(self.context.runner, self.context.me().actor, agent, said)
 
     @call
-    def resume(self, name: str) -> Op[Resumed | UnknownAgent]:
+    def resume(self, name: str) -> Op[AgentResumed | UnknownAgent]:
         """Let an agent send again."""
         from interlock.nouns.messages.limits import resume
 

@@ -7,7 +7,7 @@ from interlock.core import keys, outcomes
 from interlock.nouns.agents import session_rules
 from interlock.nouns.agents.log_rules import LogFile, LogLine, Uploaded
 from interlock.nouns.agents.report_rules import Reported, ReportState, Unreported
-from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
+from interlock.nouns.messages.message import AgentResumed, PausedAgent, UnknownAgent
 from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Operation, Request, option
 
@@ -193,7 +193,7 @@ def _pause(fleet: "FleetCalls", request: AgentPause) -> "Op[PausedAgent | Unknow
     return (yield from hinted(fleet.agents.pause(request.name, request.reason)))
 
 
-def _resume(fleet: "FleetCalls", request: AgentResume) -> "Op[Resumed | UnknownAgent]":
+def _resume(fleet: "FleetCalls", request: AgentResume) -> "Op[AgentResumed | UnknownAgent]":
     from interlock.nouns.messages.noun import hinted
 
     return (yield from hinted(fleet.agents.resume(request.name)))
@@ -317,7 +317,7 @@ NOUN = Noun(
             name="agent resume",
             help="allow a paused agent to send again",
             request=AgentResume,
-            outcomes=(Resumed, UnknownAgent),
+            outcomes=(AgentResumed, UnknownAgent),
             needs="agent",
             act=_resume,
             examples=("interlock agent resume ada --agent maria",),

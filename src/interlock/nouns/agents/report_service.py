@@ -240,7 +240,9 @@ def state_without_work() -> Op[report_rules.ReportState]:
     """The state of a worker without a task: ``waiting`` if a task may become ready for it."""
     pages = [Range(prefix, limit=1) for prefix in (keys.READY, keys.DUE, keys.HANGS)]
     ranges = (yield Read(*pages)).ranges
-    return "waiting" if any(ranges[page] for page in pages) else "idle"
+    found = [item for page in pages for item in ranges[page]]
+    tasks = [item for item in found if not keys.is_schedule_entry(item.key)]
+    return "waiting" if tasks else "idle"
 
 
 def agents_able_to(ability: str) -> ReadOp[dict[str, report_rules.CapableAgent]]:

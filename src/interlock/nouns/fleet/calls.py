@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from interlock.nouns.pipelines.calls import PipelineCalls
     from interlock.nouns.record.calls import RecordCalls
     from interlock.nouns.requests.calls import QuarantineCalls, RequestCalls
+    from interlock.nouns.schedules.calls import ScheduleCalls
     from interlock.nouns.swarms.calls import KeyCalls, SwarmCalls
     from interlock.nouns.tasks.calls import TaskCalls
     from interlock.runtime.health import Health
@@ -44,6 +45,7 @@ class FleetCalls(Calls[D]):
         quarantine: QuarantineCalls[D]
         record: RecordCalls[D]
         requests: RequestCalls[D]
+        schedules: ScheduleCalls[D]
         semaphores: SemaphoreCalls[D]
         several: SeveralCalls[D]
         swarms: SwarmCalls[D]
@@ -173,8 +175,8 @@ class FleetCalls(Calls[D]):
         """Explain what blocks a thing, since when, and who can clear it.
 
         ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``pipeline/ID``, ``guard/NAME``, ``agent/NAME``,
-        ``query/ID``, ``message/ID`` or ``request/ID``; a plain name is that of a task, a pipeline,
-        a semaphore or a guard, if there is one, else of a lock.
+        ``query/ID``, ``message/ID``, ``request/ID`` or ``schedule/NAME``; a plain name is that of
+        a task, a pipeline, a semaphore or a guard, if there is one, else of a lock.
         """
         from interlock.runtime.why import explain
 

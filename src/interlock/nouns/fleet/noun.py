@@ -68,7 +68,7 @@ class WhyRequest(Request, frozen=True, kw_only=True):
         option(
             "name",
             "task/t1, lock/merge, pipeline/r1 (or just t1, merge, r1), sem/builds, guard/calm,"
-            " agent/ada, qry_..., req_...",
+            " schedule/nightly, agent/ada, qry_..., req_...",
             positional=True,
         ),
     ]
@@ -203,8 +203,8 @@ def _why(fleet: "FleetCalls", request: WhyRequest) -> "Op[Why]":
     kind, _, name = request.thing.partition("/")
     if (kind == "session" and name) or kind.startswith("ses_"):
         raise BadInput(
-            "'why' knows tasks, locks, semaphores, pipelines, guards, agents, queries, messages and"
-            " requests;"
+            "'why' knows tasks, locks, semaphores, pipelines, guards, schedules, agents, queries,"
+            " messages and requests;"
             f" see 'interlock agent show {words.quote(name or kind)}', or write"
             f" lock/{request.thing} for a lock of that name"
         )

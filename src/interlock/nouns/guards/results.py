@@ -67,7 +67,7 @@ class GuardsDefined(outcomes.Defined, frozen=True, kw_only=True, tag="defined"):
     same: tuple[str, ...] = ()
 
 
-class GuardDropped(Success, frozen=True, kw_only=True, tag="dropped"):
+class GuardDropped(outcomes.Dropped, frozen=True, kw_only=True, tag="dropped"):
     """The guard was deleted from the store.
 
     ``waiting`` are the first tasks of those that wait until a guard of this name is defined again.

@@ -22,7 +22,7 @@ from interlock.errors import StoreDamaged
 from interlock.nouns.grants.pool import Grant, Pool
 from interlock.nouns.grants.pool_reader import decode_pool
 from interlock.nouns.guards import condition as c
-from interlock.nouns.tasks.task import BATCH, Spec, TaskStatus
+from interlock.nouns.tasks.task import BATCH, SCHEDULE, Spec, TaskStatus
 from interlock.nouns.tasks.task_reader import decode_claim, decode_spec, decode_status
 from interlock.runtime.attempt import ReadOp, Unchecked
 from interlock.runtime.reads import KEYS_AT_ONCE, every_inside, readable
@@ -216,7 +216,11 @@ def _large_fact(chosen: c.TaskFilter) -> ReadOp[c.TasksFact]:
     """The tasks that are not complete, found by the indexes, and one that is, if there is one."""
     entries = yield from every_inside(*_INDEXES, most=INDEXED + 1)
     named = dict.fromkeys(keys.task_in_index(item.key) for item in entries)
-    some = [id_ for id_ in named if id_.startswith(chosen.prefix) and not id_.startswith(BATCH)]
+    some = [
+        id_
+        for id_ in named
+        if id_.startswith(chosen.prefix) and not id_.startswith((BATCH, SCHEDULE))
+    ]
     parts = [part(id_) for id_ in some for part in (keys.data, keys.owner, keys.status)]
     items = yield from _read(parts, checked=False)
     unfinished = [

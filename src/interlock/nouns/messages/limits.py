@@ -33,7 +33,7 @@ from interlock.core.decision import Decision
 from interlock.core.rate import Rate, slot_is_free
 from interlock.nouns.messages import decode, message, send_rules
 from interlock.nouns.messages.inbox_service import expire_query
-from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
+from interlock.nouns.messages.message import AgentResumed, PausedAgent, UnknownAgent
 from interlock.nouns.messages.query import OPEN_LIMIT, TooMany, agent_share
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
@@ -296,10 +296,10 @@ def pause(runner: Runner, actor: Actor, agent: str, reason: str) -> Op[PausedAge
     return (yield from runner.change(deciding, actor)).outcome
 
 
-def resume(runner: Runner, actor: Actor, agent: str) -> Op[Resumed | UnknownAgent]:
+def resume(runner: Runner, actor: Actor, agent: str) -> Op[AgentResumed | UnknownAgent]:
     """Let an agent send again."""
 
-    def deciding() -> DecideOp[Resumed | UnknownAgent]:
+    def deciding() -> DecideOp[AgentResumed | UnknownAgent]:
         return send_rules.resume((yield from _pause_state(agent)), agent)
 
     return (yield from runner.change(deciding, actor)).outcome

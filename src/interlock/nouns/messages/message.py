@@ -346,7 +346,7 @@ class PausedAgent(outcomes.Paused, Success, frozen=True, kw_only=True, tag="paus
     agent: str
 
 
-class Resumed(Success, frozen=True, kw_only=True, tag="resumed"):
+class AgentResumed(outcomes.Resumed, frozen=True, kw_only=True, tag="resumed"):
     """The agent may send; it may never have been paused."""
 
     agent: str

@@ -31,6 +31,7 @@ from interlock.core.rate import Rate, slot_retry_in
 from interlock.core.thing_names import message_thing_by_id
 from interlock.nouns.messages.message import (
     ALL,
+    AgentResumed,
     AlreadyAcknowledged,
     Halted,
     InboxFull,
@@ -39,7 +40,6 @@ from interlock.nouns.messages.message import (
     PausedAgent,
     ReadMark,
     Refused,
-    Resumed,
     SenderPause,
     SendOutcome,
     Sent,
@@ -280,14 +280,14 @@ def _paused(pause: SenderPause, outcome: T, deletes: tuple[str, ...] = ()) -> De
     )
 
 
-def resume(current: PauseState, agent: str) -> Decision[Resumed | UnknownAgent]:
+def resume(current: PauseState, agent: str) -> Decision[AgentResumed | UnknownAgent]:
     """Let an agent send again."""
     if not current.known and current.paused is None:
         return Decision(outcome=UnknownAgent(unknown=(agent,), hold=False))
     if current.paused is None:
-        return Decision(outcome=Resumed(agent=agent))
+        return Decision(outcome=AgentResumed(agent=agent))
     return Decision(
-        outcome=Resumed(agent=agent),
+        outcome=AgentResumed(agent=agent),
         verb="agent.resume",
         thing=f"agent/{agent}",
         deletes=(keys.paused(agent),),

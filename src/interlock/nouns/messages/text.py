@@ -293,7 +293,7 @@ def _paused(outcome: message_types.PausedAgent, paint: Paint) -> str:
     return f"{paint('green', 'paused')} {outcome.agent}: it can send nothing; {end}"
 
 
-def _resumed(outcome: message_types.Resumed, paint: Paint) -> str:
+def _resumed(outcome: message_types.AgentResumed, paint: Paint) -> str:
     return f"{paint('green', 'resumed')} {outcome.agent}: it can send"
 
 
@@ -420,7 +420,7 @@ TEXTS: dict[str, Text] = {
     "NotSubscribed": _not_subscribed,
     "Received": received,
     "PausedAgent": _paused,
-    "Resumed": _resumed,
+    "AgentResumed": _resumed,
     "Inbox": _inbox,
     "InboxAcknowledged": _inbox,
     "Arrived": _arrived,

@@ -229,7 +229,8 @@ def _live_agents() -> Op[tuple[str, ...]]:
 
 def _pending() -> Op[int]:
     items = yield from every(keys.READY, keys.DUE, keys.HANGS, most=PENDING_MOST)
-    return min(len({keys.id_of(item.key) for item in items}), PENDING_MOST)
+    tasks = {keys.id_of(item.key) for item in items if not keys.is_schedule_entry(item.key)}
+    return min(len(tasks), PENDING_MOST)
 
 
 def _latency(runner: Runner) -> Op[float]:

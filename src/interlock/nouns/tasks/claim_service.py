@@ -71,8 +71,8 @@ _IDLE_SETS = 32
 again a write."""
 _NAP, _LONGEST_NAP = 5.0, 20.0
 """A waiter looks this often; less and less often while no claim or rest could expire."""
-_STUCK = (keys.TODO, keys.CLAIMS, keys.DUE, keys.BEHIND_GUARDS)
-"""Indexes of tasks that may become ready without a commit."""
+_STUCK = (keys.TODO, keys.CLAIMS, keys.BEHIND_GUARDS)
+"""Indexes of tasks that may become ready without a commit, in addition to ``due``."""
 _SPECS = 512
 _FRESH = codec.encode(task_types.FRESH)
 
@@ -118,7 +118,7 @@ class ClaimService:
         self._grants = grants
         self._housekeeping = housekeeping
         self._allow = runner.capabilities.allow
-        self.ready = ReadyWindowReader(runner)
+        self.ready = ReadyWindowReader(runner, housekeeping.wall)
         self._spread = 1
         self._calls = 0
         self._fast_path_from = 0.0
@@ -291,10 +291,10 @@ class ClaimService:
                         return refused
                 if attempt.asleep is not None:
                     attempt.asleep()
-                nap, longest = self._sleep_limit(outcome), self._allow(_LONGEST_NAP)
+                nap = self._sleep_limit(outcome)
                 woken = yield NextChanges(watch, min(left, nap))
                 while sleep_on is not None and (yield from sleep_on(bool(woken))):
-                    nap = self._sleep_limit(outcome) if woken else min(2 * nap, longest)
+                    nap = self._next_nap(outcome, 0.0 if woken else nap)
                     if (left := ends - self.runner.clock.monotonic()) <= 0:
                         break
                     woken = yield NextChanges(watch, min(left, nap))
@@ -312,6 +312,17 @@ class ClaimService:
         grain = self.runner.capabilities.grain
         longest = self._allow(_NAP)
         return longest if soon is None else min(longest, max(soon, grain / 4) + 0.002)
+
+    def _next_nap(self, outcome: task_types.ClaimOutcome, last: float) -> float:
+        """The sleep after one without a change, which lasted so long: twice as long.
+
+        It is no longer than until the first known appointment; after a change it is short again.
+        """
+        if not last:
+            return self._sleep_limit(outcome)
+        nap = min(2 * last, self._allow(_LONGEST_NAP))
+        left = self._housekeeping.seconds_to_next_look()
+        return nap if left is None else min(nap, left + 0.002)
 
     def _claim_named(
         self, attempt: ClaimAttempt, request: task_types.ClaimRequest
@@ -392,11 +403,14 @@ class ClaimService:
             return not (window.places or window.due)
         own = (keys.live(identity.actor.session),) if identity.joined else ()
         stuck = [Range(prefix, limit=1) for prefix in _STUCK]
-        refs = self.ready.heads(able)
-        snapshot: Snapshot = yield Read(*own, *stuck, *refs)
+        refs, later = self.ready.heads(able), self._housekeeping.appointments()
+        snapshot: Snapshot = yield Read(*own, *stuck, *later, *refs)
         if own and snapshot[own[0]] is None:
             raise session_expired(identity)
-        return not any(snapshot.ranges.values()) and self.ready.current(snapshot)
+        if any(found for page, found in snapshot.ranges.items() if page not in later):
+            return False
+        pages = [snapshot.ranges[page] for page in later]
+        return self._housekeeping.only_appointments(pages) and self.ready.current(snapshot)
 
     def _claim_in_transaction(
         self, attempt: ClaimAttempt, able: frozenset[str]

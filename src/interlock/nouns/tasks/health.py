@@ -201,7 +201,7 @@ def _overdue_rests(checkup: HealthCheck) -> Op[WaitingTasks | None]:
     since = {
         keys.task_in_index(item.key): moment
         for item in (yield Read(page)).ranges[page]
-        if (moment := keys.due_at(item.key)) < now
+        if (moment := keys.due_at(item.key)) < now and not keys.is_schedule_entry(item.key)
     }
     return (yield from _first(checkup, since, ()))
 

@@ -52,6 +52,8 @@ DUE_AT_ONCE = 12
 EXPIRED_AT_ONCE = 16
 NOTES_AT_ONCE = 4
 GATES_AT_ONCE = 16
+ANCHORED = 60.0
+"""Seconds for which the engine's wall clock counts that was behind ours."""
 READY_AT_ONCE = 16
 """Ready tasks of which a step checks that their sets of requirements are listed."""
 
@@ -67,6 +69,9 @@ class TaskHousekeeping:
         self._gates_after = ""
         self._next_look: float | None = None
         """The monotonic time at which the next known claim or rest expires."""
+        self._many_due = False
+        self._anchor: tuple[float, float] | None = None
+        """A monotonic time and the engine's wall clock then, if that was behind ours."""
 
     def seconds_to_next_look(self) -> float | None:
         """Seconds until a known claim or rest expires, which no watch reports; None if none is."""
@@ -74,12 +79,41 @@ class TaskHousekeeping:
             return None
         return max(0.0, self._next_look - self._runner.clock.monotonic())
 
+    def wall(self) -> float:
+        """Our wall clock, or the engine's while that was found to be behind ours.
+
+        Else a client whose clock is ahead would find a schedule due again and again that is not.
+        """
+        now, here = self._runner.clock.wall(), self._runner.clock.monotonic()
+        if self._anchor is None or here - self._anchor[0] > ANCHORED:
+            return now
+        return min(now, self._anchor[1] + here - self._anchor[0])
+
     def expect_due(self, due: Sequence[str]) -> None:
         """Plan the next look no later than the first of these tasks is due."""
         if due:
-            first = keys.due_at(due[0]) - self._runner.clock.wall()
+            first = keys.due_at(due[0]) - self.wall()
             moment = self._runner.clock.monotonic() + max(first, 0.0)
             self._next_look = moment if self._next_look is None else min(self._next_look, moment)
+
+    def appointments(self) -> tuple[Range, ...]:
+        """What a waiter reads of the ``due`` index: its head, and more of a long one in turns."""
+        head = Range(keys.DUE, limit=DUE_AT_ONCE)
+        behind = Range(keys.DUE, self._due_after, CLAIMS_AT_ONCE)
+        return (head, behind) if self._many_due else (head,)
+
+    def only_appointments(self, pages: Sequence[Sequence[Item]]) -> bool:
+        """Whether these pages have nothing but later times of the wall clock.
+
+        Then a waiter need not look before the first of them.  A rest is over by another clock.
+        """
+        head, behind = pages[0], pages[-1] if len(pages) > 1 else ()
+        self._many_due = len(head) == DUE_AT_ONCE
+        self._due_after = behind[-1].key if len(behind) == CLAIMS_AT_ONCE else ""
+        if any(map(rest_keys, pages)):
+            return False
+        self.expect_due([item.key for item in head[:1]])
+        return self.seconds_to_next_look() != 0.0
 
     def step(self, actor: Actor) -> Op[bool]:
         """Do a bounded part of the housekeeping; whether there was anything to do."""
@@ -157,7 +191,7 @@ class TaskHousekeeping:
         rests = rest_keys(due)
         live = yield from looked_up([*liveness_keys(claims), *rests.values()], times=True)
         left = [item.expires_in for item in live.values() if item and item.expires_in is not None]
-        now = self._runner.clock.wall()
+        now = self.wall()
         moments = [keys.due_at(item.key) - now for item in due if item.key not in rests]
         soonest = min([*left, *moments], default=None)
         here = self._runner.clock.monotonic()
@@ -176,7 +210,23 @@ class TaskHousekeeping:
         return done.outcome in ("reclaimed", "tidied")
 
     def wake(self, actor: Actor, dues: Sequence[str]) -> Op[int]:
-        """Make due tasks ready, as many as fit into one commit."""
+        """Make due tasks ready, as many as fit into one commit, and publish those of schedules."""
+        tasks = [due for due in dues if not keys.is_schedule_entry(due)]
+        woken = (yield from self._wake_tasks(actor, tasks)) if tasks else 0
+        if len(tasks) < len(dues):
+            woken += yield from self._publish_due(actor, [due for due in dues if due not in tasks])
+        return woken
+
+    def _publish_due(self, actor: Actor, entries: Sequence[str]) -> Op[int]:
+        """Publish the tasks of schedules that are due."""
+        from interlock.nouns.schedules.service import publish_due
+
+        found = yield from publish_due(self._runner, actor, entries)
+        if not found.commits and found.now < self._runner.clock.wall():
+            self._anchor = self._runner.clock.monotonic(), found.now
+        return found.commits
+
+    def _wake_tasks(self, actor: Actor, dues: Sequence[str]) -> Op[int]:
         room = TaskReader(self._runner, 0).facts.max_operations
         some = dues[: max(1, room // progress_rules.DUE_SIZE)]
         wanted = tuple([keys.status(keys.task_in_index(due)) for due in some])

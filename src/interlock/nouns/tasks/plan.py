@@ -320,6 +320,13 @@ def _refused(wrong: Sequence[str]) -> BadInput:
     return error
 
 
+def template(fields: Mapping[str, object], by: str) -> Spec:
+    """The data of a task that is published again and again, from fields as a plan has them."""
+    found = {key: _FIELDS[key](value) for key, value in fields.items()}
+    found["guards"] = found.pop("guard", ())
+    return Spec(at=0.0, by=by, **found)
+
+
 def _names(what: str, most: int, *, ordered: bool = True) -> Callable[[Any], tuple[str, ...]]:
     def validator(value: Any) -> tuple[str, ...]:  # noqa: ANN401 - as it was written
         if not isinstance(value, Iterable) or isinstance(value, Mapping):

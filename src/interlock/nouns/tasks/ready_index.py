@@ -16,7 +16,7 @@ A failure between the steps leaves a set that workers read, which does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -69,8 +69,9 @@ class RequirementSets(Struct, frozen=True):
 class ReadyWindowReader:
     """Reads windows of ready tasks, and remembers the sets of requirements."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, wall: Callable[[], float]) -> None:
         self._runner = runner
+        self._wall = wall
         self._known = RequirementSets(0, {}, {})
         self.idle: list[str] = []
         """The sets without a ready task at the last read."""
@@ -123,7 +124,7 @@ class ReadyWindowReader:
             return ()
         rests = rest_keys(found)
         lives = (yield Unchecked(rests.values())).items if rests else {}
-        return due_now(found, lives, self._runner.clock.wall())
+        return due_now(found, lives, self._wall())
 
 
 def rest_keys(found: Sequence[Item]) -> dict[str, str]:

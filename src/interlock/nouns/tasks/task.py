@@ -27,7 +27,8 @@ Indexes say where to look and are never the truth:
             claim that does not know the entry leaves it there (a claim by name across a network,
             which reads nothing before it commits); a client that finds an entry whose task has an
             owner deletes the entry.
-    due     A pending task that must rest (after a failed attempt) or must not begin yet.
+    due     A pending task that must rest (after a failed attempt) or must not begin yet; also
+            schedules (``nouns/schedules``), each under the time of its next run.
             The engine's clock measures a rest, by a liveness key, so that no jump of a wall clock
             makes it longer; a moment that the publisher named is a moment of the wall clock.
             The engine's clock also measures the time until a deadline
@@ -95,6 +96,8 @@ GUARDS_LIMIT = 16
 BATCH = "+"
 """The first character of the id of a batch, on which the tasks of an import hang
 (``plan_rules.py``).  No legal name begins with it."""
+SCHEDULE = "-"
+"""The first character of what stands for a schedule in the ``due`` index; of no legal name."""
 HIDDEN_REASON = "it belongs to an import that has not ended; if that was interrupted, repeat it"
 
 
@@ -105,6 +108,7 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     claimed while all its ``guards`` pass, and completed while all guards of its ``evidence`` pass.
     ``measured`` says that a liveness key exists for its deadline; an older version puts none.
     ``plan`` is the name of the import that published it, if that has one.
+    ``schedule`` is the schedule that published it.
     """
 
     at: float
@@ -126,6 +130,7 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     title: str = ""
     text: str = ""
     plan: str = ""
+    schedule: str = ""
 
     @property
     def requirement_set(self) -> str:

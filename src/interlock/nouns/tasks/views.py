@@ -25,6 +25,7 @@ from interlock.errors import StoreDamaged
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.task import (
     BATCH,
+    SCHEDULE,
     STATES,
     Spec,
     State,
@@ -198,7 +199,7 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
     def names(self, task: str) -> bool:
         """Whether a task may match, by its id alone."""
         later = not self.after or self.order(task) > self.order(self.after)
-        return later and task.startswith(self.prefix) and not task.startswith(BATCH)
+        return later and task.startswith(self.prefix) and not task.startswith((BATCH, SCHEDULE))
 
     def order(self, task: str) -> str:
         """The sort key that orders ids as the store orders the keys that are read."""

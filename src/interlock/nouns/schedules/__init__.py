@@ -1,0 +1,1 @@
+"""Schedules: tasks that are published again and again."""

@@ -1,0 +1,210 @@
+"""The declaration of schedules: their requests, operations, keys, and what they add to others."""
+
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
+
+from interlock.core import keys
+from interlock.nouns.schedules import schedule as core
+from interlock.nouns.tasks import task as task_types
+from interlock.runtime.noun import KeyKind, Noun, Part
+from interlock.runtime.operation import Duration, Given, Operation, Request, option
+
+if TYPE_CHECKING:
+    from interlock.nouns.fleet.calls import FleetCalls
+    from interlock.steps import Op
+
+Names: TypeAlias = tuple[str, ...]
+Name = Annotated[str, option("name", "the name of the schedule", positional=True)]
+
+
+class ScheduleAdd(Request, frozen=True, kw_only=True):
+    """Publish a task again and again."""
+
+    schedule: Annotated[
+        str, option("name", "its name; its tasks are called NAME@TIME", positional=True)
+    ]
+    every: Annotated[Duration | None, option("duration", "the time between two runs: 1h")] = None
+    start: Annotated[
+        str | None,
+        option("text", "the first run of --every: 2h from now, or a time: 2026-11-15T10:00"),
+    ] = None
+    cron: Annotated[
+        str | None,
+        option("text", "minute, hour, day of the month, month, day of the week: '0 9 * * 1-5'"),
+    ] = None
+    zone: Annotated[str, option("text", "the time zone of --cron: Europe/Berlin")] = "UTC"
+    missed: Annotated[
+        str,
+        option("text", "if no process looked in time: publish the last run (once), all, or none"),
+    ] = "once"
+    data: Annotated[
+        Any, option("json", "the data for the worker: JSON, @FILE, or - for stdin; up to 1 MiB")
+    ] = None
+    priority: Annotated[
+        int,
+        option(
+            "int",
+            "a lower number comes first",
+            least=keys.LEAST_PRIORITY,
+            most=keys.GREATEST_PRIORITY,
+        ),
+    ] = task_types.PRIORITY
+    needs: Annotated[Names, option("names", "tasks that must be complete before each starts")] = ()
+    requires: Annotated[
+        Names, option("names", "abilities that 'task next' asks of the worker")
+    ] = ()
+    label: Annotated[Names, option("names", "labels to filter by")] = ()
+    guard: Annotated[Names, option("names", "guards that must pass before one can be claimed")] = ()
+    evidence: Annotated[
+        Names, option("names", "guards that must pass before one can be completed")
+    ] = ()
+    deadline: Annotated[
+        Duration | None,
+        option("duration", "a dead letter if no worker began it so long after its publishing"),
+    ] = None
+    retries: Annotated[
+        int, option("int", "how often a failed attempt is repeated", most=task_types.MOST_RETRIES)
+    ] = task_types.RETRIES
+    backoff: Annotated[
+        Duration, option("duration", "pause after a failed attempt, doubled with each one")
+    ] = task_types.BACKOFF
+    backoff_most: Annotated[Duration, option("duration", "the longest pause")] = (
+        task_types.BACKOFF_MOST
+    )
+    replace: Annotated[bool, option("flag", "replace a schedule of the same name")] = False
+    given: Given = ()
+
+
+class ScheduleDrop(Request, frozen=True, kw_only=True):
+    """Delete a schedule."""
+
+    schedule: Name
+    given: Given = ()
+
+
+class SchedulePause(Request, frozen=True, kw_only=True):
+    """Publish nothing for now."""
+
+    schedule: Name
+    reason: Annotated[str, option("text", "the reason, shown to others", positional=True)] = ""
+    given: Given = ()
+
+
+class ScheduleResume(Request, frozen=True, kw_only=True):
+    """Go on."""
+
+    schedule: Name
+    given: Given = ()
+
+
+class SchedulesList(Request, frozen=True, kw_only=True):
+    """Schedules by name."""
+
+    prefix: Annotated[str | None, option("text", "only names that begin like this")] = None
+    after: Annotated[str | None, option("name", "start after this name")] = None
+    limit: Annotated[
+        int, option("int", "how many schedules to list at most", least=1, most=core.MOST)
+    ] = core.LISTED
+
+
+class ScheduleShow(Request, frozen=True, kw_only=True):
+    """One schedule."""
+
+    schedule: Name
+
+
+def _add(fleet: "FleetCalls", request: ScheduleAdd) -> "Op[core.AddOutcome]":
+    return fleet.schedules.add(
+        request.schedule,
+        request.data,
+        every=request.every,
+        start=request.start,
+        cron=request.cron,
+        zone=request.zone,
+        missed=request.missed,
+        priority=request.priority,
+        requires=request.requires,
+        needs=request.needs,
+        labels=request.label,
+        guard=request.guard,
+        evidence=request.evidence,
+        deadline=request.deadline,
+        retries=request.retries,
+        backoff=request.backoff,
+        backoff_most=request.backoff_most,
+        replace=request.replace,
+    )
+
+
+NOUN = Noun(
+    name="schedule",
+    help="tasks that are published again and again, each run once",
+    calls="interlock.nouns.schedules.calls:ScheduleCalls",
+    keys=(
+        KeyKind(prefix=keys.SCHEDULES, read="interlock.nouns.schedules.service:decode_schedule"),
+        KeyKind(prefix=keys.SCHEDULE_TASKS, read="interlock.nouns.tasks.task_reader:decode_spec"),
+    ),
+    why={"schedule": "interlock.nouns.schedules.views:why"},
+    health=Part(32, "interlock.nouns.schedules.views:health"),
+    housekeeping=Part(9, "interlock.nouns.schedules.housekeeping:ScheduleHousekeepingPart"),
+    events=True,
+    texts=("interlock.nouns.schedules.text",),
+    operations=(
+        Operation(
+            name="schedule add",
+            help="publish a task again and again, at an interval or by a cron line",
+            request=ScheduleAdd,
+            outcomes=get_args(core.AddOutcome),
+            needs="agent",
+            act=_add,
+            examples=(
+                "interlock schedule add nightly --cron '0 2 * * *' --zone Europe/Rome --agent ada",
+                "interlock schedule add sweep --every 1h --requires gpu --missed none --agent ada",
+            ),
+        ),
+        Operation(
+            name="schedule list",
+            help="list schedules by name: when they are due, and what became of the last run",
+            request=SchedulesList,
+            outcomes=(core.ScheduleList,),
+            needs="store",
+            reads=True,
+            pages=True,
+            call="schedules.list",
+        ),
+        Operation(
+            name="schedule show",
+            help="show one schedule: its next times, its task, its last run",
+            request=ScheduleShow,
+            outcomes=(core.ScheduleView, core.UnknownSchedule),
+            needs="store",
+            reads=True,
+            call="schedules.show",
+        ),
+        Operation(
+            name="schedule pause",
+            help="publish nothing until the schedule is resumed",
+            request=SchedulePause,
+            outcomes=get_args(core.PauseOutcome),
+            needs="agent",
+            call="schedules.pause",
+            examples=("interlock schedule pause nightly 'the disk is full' --agent ada",),
+        ),
+        Operation(
+            name="schedule resume",
+            help="go on with the first time after now",
+            request=ScheduleResume,
+            outcomes=get_args(core.ResumeOutcome),
+            needs="agent",
+            call="schedules.resume",
+        ),
+        Operation(
+            name="schedule drop",
+            help="delete a schedule; the tasks that it published stay",
+            request=ScheduleDrop,
+            outcomes=get_args(core.DropOutcome),
+            needs="agent",
+            call="schedules.drop",
+            examples=("interlock schedule drop nightly --agent ada",),
+        ),
+    ),
+)

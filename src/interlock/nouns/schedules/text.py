@@ -1,0 +1,115 @@
+"""The outcomes of schedules in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interlock.core.validate import quote
+from interlock.nouns.schedules.views import moment
+from interlock.runtime.text import ago, as_json, lasting, listed, table
+
+if TYPE_CHECKING:
+    from interlock.nouns.schedules import schedule as core
+    from interlock.runtime.text import Paint, Text
+
+_COLOURS = {"active": "green", "paused": "yellow", "ended": "dim"}
+
+
+def _added(outcome: core.ScheduleAdded, paint: Paint) -> str:
+    word = "replaced" if outcome.replaced else "added"
+    head = f"{paint('green', word)} {outcome.schedule}"
+    return f"{head}, publishes {outcome.task} {ago(outcome.next_run)}"
+
+
+def _exists(outcome: core.ScheduleExists, paint: Paint) -> str:
+    head = f"{paint('yellow', 'exists')} {outcome.schedule}: it is {outcome.state}"
+    return f"{head}; choose another name, or replace it with --replace"
+
+
+def _dropped(outcome: core.ScheduleDropped, paint: Paint) -> str:
+    return f"{paint('green', 'dropped')} {outcome.schedule}; its tasks stay"
+
+
+def _paused(outcome: core.SchedulePaused, paint: Paint) -> str:
+    before = " before" if outcome.already else ""
+    return f"{paint('green', 'paused')} {outcome.schedule}{before}"
+
+
+def _resumed(outcome: core.ScheduleResumed, paint: Paint) -> str:
+    if outcome.next_run is None:
+        return f"{paint('yellow', 'resumed')} {outcome.schedule}, but it has no further time"
+    before = " before" if outcome.already else ""
+    head = f"{paint('green', 'resumed')} {outcome.schedule}{before}"
+    return f"{head}, next run {ago(outcome.next_run)}"
+
+
+def _unknown(outcome: core.UnknownSchedule, paint: Paint) -> str:
+    name = ", ".join(outcome.unknown)
+    word = paint("yellow", "unknown")
+    return f"{word} {name}: there is no such schedule; see 'interlock schedule list'"
+
+
+def _view(view: core.ScheduleView, paint: Paint) -> str:
+    facts = [
+        ("schedule", view.schedule),
+        ("state", paint(_COLOURS[view.state], view.state)),
+        ("reason", view.reason),
+        ("when", view.when),
+        ("next runs", ", ".join(map(moment, view.next_runs))),
+        ("missed", view.missed),
+        ("deadline", lasting(view.deadline) if view.deadline else ""),
+        ("published", str(view.published)),
+        ("lost", str(view.lost) if view.lost else ""),
+        ("last task", f"{view.last_task}, {ago(view.last_at)}" if view.last_task else ""),
+        ("failure", f"{moment(view.failed_run)}: {view.failure}" if view.failure else ""),
+        ("added", f"{ago(view.added_at)}, by {view.added_by}"),
+        *[(f"task {name}", _value(value)) for name, value in view.task.items()],
+    ]
+    return listed(facts)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return value if isinstance(value, str) else as_json(value)
+
+
+def _list(outcome: core.ScheduleList, paint: Paint) -> str:
+    if not outcome.schedules:
+        return "no schedule here is like that; add one: interlock schedule add NAME --every 1h"
+    titles = ("SCHEDULE", "WHEN", "STATE", "NEXT RUN", "NOTE")
+    rows = [
+        (
+            each.schedule,
+            each.when,
+            paint(_COLOURS[each.state], each.state),
+            ago(each.next_run) or "-",
+            _note(each),
+        )
+        for each in outcome.schedules
+    ]
+    lines = [table(titles, rows, paint)]
+    if outcome.more:
+        lines.append(f"more: --after {quote(outcome.more)}")
+    return "\n".join(lines)
+
+
+def _note(each: core.ListedSchedule) -> str:
+    if each.failure:
+        return f"failed: {each.failure}"
+    if each.state == "paused":
+        return each.reason
+    return f"last {each.last_task}" if each.last_task else ""
+
+
+TEXTS: dict[str, Text] = {
+    "ScheduleAdded": _added,
+    "ScheduleExists": _exists,
+    "ScheduleDropped": _dropped,
+    "SchedulePaused": _paused,
+    "ScheduleResumed": _resumed,
+    "UnknownSchedule": _unknown,
+    "ScheduleView": _view,
+    "ScheduleList": _list,
+}
+"""The text of each outcome, by the name of its class."""
