@@ -222,7 +222,7 @@ def _sentence(each: HistoryEvent, paint: Paint, *, name: bool) -> str:
 def _particulars(each: HistoryEvent) -> Iterator[str]:
     if each.thing.startswith("task/"):
         return _of_a_task(each)
-    if each.thing.startswith(("pipeline/", "request/", "quarantine/")):
+    if each.thing.startswith(("pipeline/", "request/", "quarantine/", "schedule/")):
         return iter([each.says] if each.says else [])
     if each.thing.startswith(_OF_MESSAGES) or each.count is not None or each.what == "stop":
         return _of_a_message(each)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from math import ceil
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace as changed
@@ -43,6 +44,8 @@ class ScheduleCalls(Calls[D]):
         cron: str | None = None,
         zone: str = "UTC",
         missed: str = "once",
+        title: str = "",
+        text: str = "",
         priority: int = task_types.PRIORITY,
         requires: Iterable[str] = (),
         needs: Iterable[str] = (),
@@ -88,6 +91,8 @@ class ScheduleCalls(Calls[D]):
         made = _with_first_run(made, now)
         fields = {
             "data": data,
+            "title": title,
+            "text": text,
             "priority": priority,
             "requires": requires,
             "needs": needs,
@@ -181,7 +186,7 @@ def _at_intervals(made: Schedule, now: float, every: float | str, start: Moment 
     if seconds < 1 or seconds != int(seconds):
         raise BadInput(f"the interval is {seconds:g} s; give a whole number of seconds, from 1 on")
     first = now + seconds if start is None else validate.future_moment(start, now, "start")
-    return changed(made, every=seconds, start=float(round(first)))
+    return changed(made, every=seconds, start=float(ceil(first)))
 
 
 def _by_cron(made: Schedule, cron: str, zone: str) -> Schedule:

@@ -36,6 +36,8 @@ class ScheduleAdd(Request, frozen=True, kw_only=True):
         str,
         option("text", "if no process looked in time: publish the last run (once), all, or none"),
     ] = "once"
+    title: Annotated[str, option("text", "what its tasks are about, in a line")] = ""
+    text: Annotated[str, option("body", "what to do, in any words; - for stdin; up to 64 KiB")] = ""
     data: Annotated[
         Any, option("json", "the data for the worker: JSON, @FILE, or - for stdin; up to 1 MiB")
     ] = None
@@ -121,6 +123,8 @@ def _add(fleet: "FleetCalls", request: ScheduleAdd) -> "Op[core.AddOutcome]":
         cron=request.cron,
         zone=request.zone,
         missed=request.missed,
+        title=request.title,
+        text=request.text,
         priority=request.priority,
         requires=request.requires,
         needs=request.needs,
@@ -144,6 +148,7 @@ NOUN = Noun(
         KeyKind(prefix=keys.SCHEDULE_TASKS, read="interlock.nouns.tasks.task_reader:decode_spec"),
     ),
     why={"schedule": "interlock.nouns.schedules.views:why"},
+    history="interlock.nouns.schedules.views:ScheduleHistory",
     health=Part(32, "interlock.nouns.schedules.views:health"),
     housekeeping=Part(9, "interlock.nouns.schedules.housekeeping:ScheduleHousekeepingPart"),
     events=True,

@@ -104,13 +104,14 @@ def publish(
     """
     after = _at(name, schedule, found.following, changes.now)
     after = replace(after, lost=schedule.lost + found.lost)
-    word = "missed"
+    word, said = "missed", f"{found.lost} runs"
     if found.run is not None:
         id_ = run_id(name, found.run)
         spec = replace(task, at=found.run, schedule=name)
         if schedule.deadline is not None:
             spec = replace(spec, deadline=changes.now + schedule.deadline)
         word, failure = _publish_task(changes, name, id_, spec)
+        said = failure or id_
         if failure:
             after = replace(after, failure=failure, failed_run=found.run)
         else:
@@ -127,7 +128,7 @@ def publish(
     changes.write(*_moved(name, after))
     changes.signal(_WAKE)
     changes.event(f"schedule:{word}", schedule.by)
-    return changes.decision(word, "schedule.publish", f"schedule/{name}")
+    return replace(changes.decision(word, "schedule.publish", f"schedule/{name}"), reason=said)
 
 
 def _publish_task(changes: TaskChanges, name: str, id_: str, spec: Spec) -> tuple[str, str]:
@@ -185,6 +186,7 @@ def delay(name: str, schedule: Schedule, failure: str, now: float) -> Decision[s
         puts=_moved(name, after),
         deletes=(schedule.due,),
         events=(Event("schedule:failed", schedule.by),),
+        reason=failure,
     )
 
 

@@ -55,7 +55,7 @@ def _view(view: core.ScheduleView, paint: Paint) -> str:
         ("state", paint(_COLOURS[view.state], view.state)),
         ("reason", view.reason),
         ("when", view.when),
-        ("next runs", ", ".join(map(moment, view.next_runs))),
+        ("next runs", ", ".join(moment(each, view.zone or "UTC") for each in view.next_runs)),
         ("missed", view.missed),
         ("deadline", lasting(view.deadline) if view.deadline else ""),
         ("published", str(view.published)),

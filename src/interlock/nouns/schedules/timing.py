@@ -61,7 +61,7 @@ def zone_of(name: str) -> tzinfo:
 
     try:
         return ZoneInfo(name)
-    except (OSError, ValueError):  # no such key, or no file of that name
+    except (KeyError, OSError, ValueError):  # no such zone, or no file of that name
         raise BadInput(
             f"this host knows no time zone {name!r:.80}; give one like Europe/Berlin, or install"
             " the zones (Debian: apt install tzdata, else: pip install tzdata)"

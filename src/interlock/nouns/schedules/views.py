@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from interlock.core import keys
+from interlock.core.decision import Event
+from interlock.core.entry import RecordLine
+from interlock.core.history import HistoryEvent, NounHistory
 from interlock.core.validate import quote, span
 from interlock.errors import BadInput
 from interlock.nouns.schedules import schedule as core
@@ -121,9 +124,28 @@ def _listed(name: str, schedule: Schedule) -> core.ListedSchedule:
     )
 
 
-def moment(time: float | None) -> str:
-    """A time of the wall clock, in UTC, for a person."""
-    return "" if time is None else f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S} UTC"
+def moment(time: float | None, zone: str = "UTC") -> str:
+    """A time of the wall clock in a zone, for a person; in UTC if this host does not know it."""
+    if time is None:
+        return ""
+    try:
+        there = datetime.fromtimestamp(time, timing.zone_of(zone))
+    except BadInput:
+        return moment(time)
+    return f"{there:%Y-%m-%d %H:%M:%S} {there.tzname()}"
+
+
+class ScheduleHistory(NounHistory):
+    """Schedules: added, published, missed, failed, paused, resumed, dropped.
+
+    ``says`` has the task that was published, or why none was.
+    """
+
+    words = ("schedule",)
+
+    def _event(self, line: RecordLine, event: Event) -> HistoryEvent:
+        found = super()._event(line, event)
+        return replace(found, says=line.reason) if event.name.startswith("schedule:") else found
 
 
 def why(context: Context, name: str) -> Op[Why]:

@@ -5,8 +5,11 @@ It is long, since each operation is declared with all its options, and in one pl
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
+from msgspec import field
+
 from interlock.core import keys
 from interlock.core.outcomes import GivenFenced
+from interlock.errors import BadInput
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.task_view import (
     DRAWN,
@@ -66,8 +69,12 @@ class TaskAdd(Request, frozen=True, kw_only=True):
     evidence: Annotated[
         Names, option("names", "guards that must pass before it can be completed")
     ] = ()
+    at: Annotated[str | None, option("text", "begin no sooner than this: 2026-11-15T10:00")] = None
+    in_: Annotated[Duration | None, option("duration", "begin no sooner than in this time: 2h")] = (
+        field(name="in", default=None)
+    )
     not_before: Annotated[
-        str | None, option("text", "begin no sooner: 2h from now, or a time: 2026-11-15T10:00")
+        str | None, option("text", "either: 2h from now, or a time: 2026-11-15T10:00")
     ] = None
     deadline: Annotated[
         str | None,
@@ -345,12 +352,20 @@ def _add(fleet: "FleetCalls", request: TaskAdd) -> "Op[task_types.PublishOutcome
         labels=request.label,
         guard=request.guard,
         evidence=request.evidence,
-        not_before=request.not_before,
+        not_before=_begins(request),
         deadline=request.deadline,
         retries=request.retries,
         backoff=request.backoff,
         backoff_most=request.backoff_most,
     )
+
+
+def _begins(request: TaskAdd) -> str | float | None:
+    """The moment before which it must not begin, whichever way it was given."""
+    given = [each for each in (request.at, request.in_, request.not_before) if each is not None]
+    if len(given) > 1:
+        raise BadInput("--at, --in and --not-before say the same thing; give one of them")
+    return given[0] if given else None
 
 
 def _done(fleet: "FleetCalls", request: TaskDone) -> "Op[task_types.CompleteOutcome]":
@@ -418,6 +433,7 @@ NOUN = Noun(
                 "interlock task add t1 --title 'Fix the login' --text - --label web < login.md",
                 "interlock task add t1 --data '{\"x\": 1}' --priority 2 --requires rust",
                 "interlock task add t2 --needs t1 --data @spec.json --agent ada",
+                "interlock task add t4 --in 2h --agent ada",
                 "interlock task add t3 --guard calm --evidence tested --agent ada",
             ),
         ),

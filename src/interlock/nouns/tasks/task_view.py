@@ -59,6 +59,7 @@ class ListedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     not_before: float | None = None
     deadline: float | None = None
     plan: str = ""
+    schedule: str = ""
 
 
 class TaskNote(Struct, frozen=True, kw_only=True):

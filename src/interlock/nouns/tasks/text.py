@@ -229,6 +229,7 @@ def _task_view(task: TaskView, paint: Paint) -> str:
         ("guards", ", ".join(task.guards)),
         ("evidence", ", ".join(task.evidence)),
         ("plan", task.plan),
+        ("schedule", task.schedule),
         ("published", f"{ago(task.published_at)} by {task.published_by}"),
         ("not before", ago(task.not_before)),
         ("deadline", ago(task.deadline)),

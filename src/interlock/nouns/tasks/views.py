@@ -349,6 +349,7 @@ def _listed_task(task: TaskSnapshot, *, stale: bool) -> ListedTask:
         not_before=spec.not_before,
         deadline=spec.deadline,
         plan=spec.plan,
+        schedule=spec.schedule,
     )
     if claim is None:
         return listed
