@@ -26,7 +26,7 @@ class ScheduleHousekeepingPart(HousekeepingPart):
     """The part of a pass of ``maintain`` that is about schedules."""
 
     def reclaim(self) -> Op[None]:
-        """Put missing entries back, and correct the times that a clock ahead of ours wrote."""
+        """Put missing entries back, and correct the times that a wrong clock wrote."""
         work, now = self.work, self.work.runner.clock.wall()
         items = yield from every(keys.SCHEDULES)
         found = {item.key: readable(decode_schedule, item) for item in items}

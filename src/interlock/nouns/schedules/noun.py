@@ -60,8 +60,8 @@ class ScheduleAdd(Request, frozen=True, kw_only=True):
         Names, option("names", "guards that must pass before one can be completed")
     ] = ()
     deadline: Annotated[
-        Duration | None,
-        option("duration", "a dead letter if no worker began it so long after its publishing"),
+        str | None,
+        option("text", "a dead letter if no worker began it so long after its publishing: 30m"),
     ] = None
     retries: Annotated[
         int, option("int", "how often a failed attempt is repeated", most=task_types.MOST_RETRIES)
@@ -168,7 +168,7 @@ NOUN = Noun(
         ),
         Operation(
             name="schedule list",
-            help="list schedules by name: when they are due, and what became of the last run",
+            help="list schedules by name: when they are due, and their last task",
             request=SchedulesList,
             outcomes=(core.ScheduleList,),
             needs="store",

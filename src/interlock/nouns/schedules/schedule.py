@@ -17,8 +17,8 @@ is made of the name and the planned time (``nightly@2026-11-17T02:00:00Z``), so 
 was deleted and added again, or whose clock was set back, publishes no run twice.
 
 The time is that of the client, or that of the engine if it is earlier: a client whose clock is
-ahead publishes nothing early.  If nobody looked for a while, ``missed`` says what happens to the
-runs of that time:
+ahead publishes nothing early.  If no process looked for a while, ``missed`` says what happens to
+the runs of that time:
     once    the last one is published, for all of them
     all     each is published, the last hundred at most
     none    none is, unless the last one is found within a minute

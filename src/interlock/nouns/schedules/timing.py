@@ -6,8 +6,8 @@ minute whose time does not exist that day comes right after the gap, and at the 
 once; a line with ``*`` in front of its hours or minutes goes on in real time, so it comes in both
 of the doubled hours.
 
-The times that follow each other (``following``) are the one definition of a schedule.  What was
-missed is found by going back a bounded number of steps, and then forward with it.
+The times that follow each other (``following``) are the one definition of a schedule.  Missed runs
+are found by going back a bounded number of steps, and then forward with it.
 """
 
 from __future__ import annotations
