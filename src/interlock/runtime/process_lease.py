@@ -28,7 +28,7 @@ class ProcessLease:
         self._runner = runner
         self._key = key
         self._holder = holder
-        self._ttl = max(ttl, runner.capabilities.min_ttl)
+        self.ttl = max(ttl, runner.capabilities.min_ttl)
 
     def take(self, actor: Actor) -> Op[bool]:
         """Take the lease, or renew it; False if another process has it."""
@@ -62,4 +62,4 @@ class ProcessLease:
         return str(found.get("by", "")) if isinstance(found, dict) else ""
 
     def _write(self, holder: str) -> Write:
-        return Write(self._key, {"by": holder}, self._ttl)
+        return Write(self._key, {"by": holder}, self.ttl)

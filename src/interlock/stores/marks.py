@@ -51,9 +51,11 @@ def refusal(mark: StoreMark, where: str) -> StoreTrouble:
                 f" complete; wait, or continue it: {copy}; or take it back: {copy} --abort"
             )
         case "filling":
+            copy = f"interlock store copy {there} {here}"
             return StoreMoving(
                 f"{where} is being filled from {mark.place}, and accepts no changes until that is"
-                f" complete; wait, or continue it: interlock store copy {there} {here}"
+                f" complete; wait, or continue it: {copy}; or, if {mark.place} is lost for good,"
+                f" delete the incomplete copy: {copy} --abort --lost"
             )
         case "backup":
             return StoreMoved(

@@ -69,6 +69,44 @@ def test_an_unfinished_move_is_continued_or_taken_back_as_the_message_says(shell
     assert shell.json("store", "copy", old, new)[0] == 0
 
 
+def test_the_copy_of_a_store_that_is_lost_is_deleted_as_the_message_says(shell: Shell) -> None:
+    old, new = str(shell.folder / ".interlock" / "store.db"), str(shell.folder / "new.db")
+    shell.run("task", "add", "t1", "--agent", "ada")
+    _interrupt(old, new)
+    lost = ("store", "copy", old, new, "--abort", "--lost")
+    status, refused = shell.json(*lost)
+    assert (status, "is not lost" in refused["message"]) == (3, True)
+    os.unlink(old)
+    _, refused = shell.json("lock", "list", "--store", new)
+    assert f"interlock {' '.join(lost)}" in refused["message"]
+    status, refused = shell.json("store", "copy", "other.db", new, "--abort", "--lost")
+    assert (status, f"filled from {old}" in refused["message"]) == (3, True)
+    status, aborted = shell.json(*lost)
+    assert (status, aborted["lost"], aborted["erased"] > 0) == (0, True, True)
+    assert shell.json("lock", "acquire", "x", "--agent", "bob", "--store", new)[0] == 0
+    status, refused = shell.json(*lost)
+    assert (status, "nothing to take back" in refused["message"]) == (3, True)
+    assert shell.run("store", "copy", old, new, "--lost").status == 2
+
+
+def test_init_says_where_a_moved_store_is(shell: Shell) -> None:
+    old, new = str(shell.folder / ".interlock" / "store.db"), str(shell.folder / "new.db")
+    shell.run("task", "add", "t1", "--agent", "ada")
+    assert shell.run("init").out.count("\n") == 1
+    assert shell.run("store", "copy", old, new).status == 0
+    said = shell.run("init")
+    assert said.out.startswith(f"already there {old}\n")
+    assert f"was moved to {new}" in said.out
+    assert f"--store {new}" in said.out
+
+
+def test_backup_and_restore_name_the_way_of_every_other_engine(shell: Shell) -> None:
+    for store in ("redis://127.0.0.1:1", "etcd://127.0.0.1:1", "git+file:///nowhere.git"):
+        for verb in ("backup", "restore"):
+            said = shell.run("store", verb, "shop.backup", "--store", store)
+            assert (said.status, "for git 'git clone --mirror'" in said.err) == (2, True)
+
+
 def _interrupt(old: str, new: str) -> None:
     class Stop(Exception): ...
 

@@ -253,3 +253,12 @@ def test_many_large_values_on_the_bus_cost_their_reader_no_memory_and_stop_no_re
         found, _ = reader.communicate("\n", timeout=60)
         assert found == "10 52\n"
         assert [item.key for item in store.read(Range("req"), longest=0).ranges[Range("req")]] == []
+
+
+def test_the_lease_of_the_intake_is_renewed_as_rarely_as_the_engine_is_slow() -> None:
+    assert [service.lease_time(least) for least in (0.5, 2.0, 10.0, 30.0)] == [
+        5.0,
+        20.0,
+        60.0,
+        60.0,
+    ]

@@ -33,7 +33,7 @@ from interlock.stores import file_of, is_network, open_store
 
 if TYPE_CHECKING:
     from interlock.nouns.fleet.noun import MaintainRequest
-    from interlock.store import Finding
+    from interlock.store import Finding, Store, StoreMark
 
 
 def init(parsed: Parsed) -> int:
@@ -42,15 +42,15 @@ def init(parsed: Parsed) -> int:
     url = CommandIdentity(parsed.common).store or (found.url if found else _folder())
     if is_network(url):
         return answer(parsed, _across(url))
-    outcome: type[Created | StoreExists] = StoreExists
+    new = False
     try:
         store = open_store(url, create=False)
     except StoreMissing:
         _make_folder_of(url)
-        outcome, store = Created, open_store(url)
+        new, store = True, open_store(url)
     path = str(getattr(store, "path", url))
     store.close()
-    return answer(parsed, outcome(store=path))
+    return answer(parsed, Created(store=path) if new else _there(store, path))
 
 
 def _across(url: str) -> Created | StoreExists:
@@ -66,7 +66,15 @@ def _across(url: str) -> Created | StoreExists:
         new = not store.read(first).ranges[first]
     finally:
         store.close()
-    return Created(store=shown(url)) if new else StoreExists(store=shown(url))
+    return Created(store=shown(url)) if new else _there(store, shown(url))
+
+
+def _there(store: Store, place: str) -> StoreExists:
+    """A store that was there, and why it accepts no changes: it was moved, or it is a backup."""
+    from interlock.stores.marks import refusal
+
+    mark: StoreMark | None = getattr(store, "mark_at_opening", None)
+    return StoreExists(store=place, warning="" if mark is None else str(refusal(mark, place)))
 
 
 def _make_folder_of(url: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
 from interlock import store_location
@@ -35,7 +35,11 @@ def copy(parsed: Parsed) -> int:
     request: StoreCopyRequest = parsed.request
     if parsed.common.store is not None:
         raise BadInput("name both stores: interlock store copy FROM TO, without --store")
+    if request.lost and not request.abort:
+        raise BadInput("--lost is for --abort: it deletes the incomplete copy of a lost store")
     hush()
+    if request.lost:
+        return answer(parsed, _abort_lost(request))
     with ExitStack() as stack:
         source = stack.enter_context(closing(_opened(request.source, create=False)))
         try:
@@ -89,6 +93,19 @@ def _abort_alone(source: Store, request: StoreCopyRequest, trouble: StoreTrouble
 
     place = place_of(source, request.source)
     return abort_alone(source, place, request.target, str(trouble))
+
+
+def _abort_lost(request: StoreCopyRequest) -> object:
+    """Empty a target whose source is lost for good."""
+    from interlock.nouns.fleet.moving import abort_lost
+
+    with ExitStack() as stack:
+        target = stack.enter_context(closing(_opened(request.target, create=False)))
+        source = None
+        with suppress(StoreTrouble):
+            source = stack.enter_context(closing(_opened(request.source, create=False)))
+        named = request.source if source is None else place_of(source, request.source)
+        return abort_lost(source, target, (named, place_of(target, request.target)))
 
 
 def place_of(store: Store, url: str) -> str:
@@ -155,6 +172,7 @@ def _file(parsed: Parsed) -> str:
     if path is None:
         raise BadInput(
             "backup and restore are for SQLite files; for Redis and etcd use the tools of their"
-            " servers (see 'Back up and restore a store'), or 'interlock store copy'"
+            " servers, for git 'git clone --mirror' (see 'Back up and restore a store'), or"
+            " 'interlock store copy'"
         )
     return os.path.realpath(path)

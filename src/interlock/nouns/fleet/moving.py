@@ -119,9 +119,9 @@ class StoreCopy:
             raise _same(self._places[0])
         self._resumed = theirs is not None
         if ours is not None and not (theirs is not None and theirs.move == ours.move):
-            if not self._left_behind(ours):
+            if not _fills(self._source, self._places[0], ours):
                 raise self._foreign(ours)
-            self._erase(ours)
+            _erase(self._target, self._places[1], ours)
             ours = None
         if ours is None:
             if theirs is not None and theirs.place != self._places[1]:
@@ -158,8 +158,8 @@ class StoreCopy:
             raise _overtaken(self._places[0])
         erased = 0
         if ours is not None and ours.state == "filling":
-            if known or self._left_behind(ours):
-                erased = self._erase(ours)
+            if known or _fills(self._source, self._places[0], ours):
+                erased = _erase(self._target, self._places[1], ours)
             elif not opened:
                 raise self._foreign(ours)
         return CopyAborted(
@@ -186,15 +186,6 @@ class StoreCopy:
             seconds=self._seconds(),
         )
 
-    def _left_behind(self, ours: StoreMark) -> bool:
-        """Whether the target has the remains of a move of this source that was taken back.
-
-        The place alone is not enough: another machine may have a store at the same path.  The id
-        alone is not enough either: a restored backup has the same one.
-        """
-        item = self._source.read(keys.STORE_ID)[keys.STORE_ID]
-        return (ours.place, ours.source) == (self._places[0], _ID.read_if_present(item) or "")
-
     def _foreign(self, ours: StoreMark) -> NotAllowed:
         """The error if another store fills the target."""
         same = ours.place == self._places[0]
@@ -202,16 +193,8 @@ class StoreCopy:
         return NotAllowed(
             f"{self._places[1]} is being filled from {other} ({ours.source or ours.move});"
             " continue that copy or take it back with --abort where it was begun, or name another"
-            " target"
+            " target; if that store is lost for good, delete the incomplete copy: --abort --lost"
         )
-
-    def _erase(self, ours: StoreMark) -> int:
-        total = 0
-        while gone := self._target.erase(ours.move):
-            total += gone
-        if not self._target.set_mark(None, ours):
-            raise _overtaken(self._places[1])
-        return total
 
     def _refuse_nonempty(self) -> None:
         entry, item = Log(limit=1), next(_Pages(self._target).items(), None)
@@ -584,6 +567,46 @@ def abort_alone(source: Store, place: str, target: str, trouble: str) -> CopyAbo
     if not movable.set_mark(None, mark):
         raise _overtaken(place)
     return CopyAborted(source=place, target=target, opened=True, left=trouble)
+
+
+def abort_lost(source: Store | None, target: Store, places: tuple[str, str]) -> CopyAborted:
+    """Empty a target whose source is lost for good; ``source`` is the store found in its place.
+
+    The caller has to say that it is lost: a source that only does not answer may be ``moved``
+    already, and then this is all that is left of it.
+    """
+    movable = _movable(target, places[1])
+    ours = movable.mark()
+    if ours is None or ours.state != "filling":
+        raise NotAllowed(f"{places[1]} is not being filled, so there is nothing to take back")
+    if source is not None and _fills(source, places[0], ours):
+        raise NotAllowed(
+            f"{places[0]} is not lost: continue the copy, or take it back without --lost"
+        )
+    if ours.place != places[0]:
+        raise NotAllowed(f"{places[1]} {ours.words}; if that one is lost, name it")
+    erased = _erase(movable, places[1], ours)
+    return CopyAborted(source=places[0], target=places[1], lost=True, erased=erased)
+
+
+def _fills(source: Store, place: str, ours: StoreMark) -> bool:
+    """Whether a target has the remains of a move of this source.
+
+    The place alone is not enough: another machine may have a store at the same path.  The id alone
+    is not enough either: a restored backup has the same one.
+    """
+    item = source.read(keys.STORE_ID)[keys.STORE_ID]
+    return (ours.place, ours.source) == (place, _ID.read_if_present(item) or "")
+
+
+def _erase(target: MovableStore, place: str, ours: StoreMark) -> int:
+    """Delete the copied items, and let the target be used again; returns how much it was."""
+    total = 0
+    while gone := target.erase(ours.move):
+        total += gone
+    if not target.set_mark(None, ours):
+        raise _overtaken(place)
+    return total
 
 
 def record_restore(store: Store, backup: str, place: str, *, signer: Signer | None = None) -> None:

@@ -193,10 +193,13 @@ class Created(Success, frozen=True, kw_only=True, tag="created"):
     store: str
 
 
-class StoreExists(outcomes.Exists, Success, frozen=True, kw_only=True, tag="exists"):
-    """The store existed already and was not changed."""
+class StoreExists(
+    outcomes.Exists, Success, frozen=True, kw_only=True, tag="exists", omit_defaults=True
+):
+    """The store existed already and was not changed; ``warning`` says why it accepts no changes."""
 
     store: str
+    warning: str = ""
 
 
 def _why(fleet: "FleetCalls", request: WhyRequest) -> "Op[Why]":

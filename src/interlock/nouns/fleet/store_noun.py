@@ -29,6 +29,10 @@ class StoreCopyRequest(Request, frozen=True, kw_only=True):
     abort: Annotated[
         bool, option("flag", "take an unfinished move back: use the old store again")
     ] = False
+    lost: Annotated[
+        bool,
+        option("flag", "with --abort: the old store is lost for good, delete the incomplete copy"),
+    ] = False
     damaged: Annotated[
         bool, option("flag", "also move a record that does not verify, as it is")
     ] = False
@@ -70,11 +74,15 @@ class StoreCopied(Success, frozen=True, kw_only=True, tag="copied", omit_default
 
 
 class CopyAborted(Success, frozen=True, kw_only=True, tag="aborted", omit_defaults=True):
-    """A move was taken back: the source accepts changes again, if it was ``opened`` by this."""
+    """A move was taken back: the source accepts changes again, if it was ``opened`` by this.
+
+    ``lost`` if the caller said that there is no source any more.
+    """
 
     source: str
     target: str
     opened: bool = False
+    lost: bool = False
     erased: int = 0
     left: str = ""
 

@@ -83,7 +83,8 @@ def _created(outcome: Created, paint: Paint) -> str:
 
 
 def _exists(outcome: StoreExists, paint: Paint) -> str:
-    return f"{paint('dim', 'already there')} {outcome.store}"
+    said = f"{paint('dim', 'already there')} {outcome.store}"
+    return f"{said}\n{outcome.warning}" if outcome.warning else said
 
 
 def _copied(outcome: StoreCopied, paint: Paint) -> str:
@@ -104,7 +105,8 @@ def _copied(outcome: StoreCopied, paint: Paint) -> str:
 
 
 def _aborted(outcome: CopyAborted, paint: Paint) -> str:
-    word = "accepts changes again" if outcome.opened else "was not being copied there"
+    word = "is lost" if outcome.lost else "was not being copied there"
+    word = "accepts changes again" if outcome.opened else word
     said = f"{paint('green', 'aborted')}: {outcome.source} {word}"
     if outcome.left:
         return f"{said}; {outcome.target} may have an incomplete copy ({outcome.left})"

@@ -42,9 +42,12 @@ if TYPE_CHECKING:
     from interlock.nouns.tasks.service import TaskService
     from interlock.runtime.runner import Runner
 
-INTAKE_TTL = 5.0
+SHORTEST_LEASE, LONGEST_LEASE, IN_LEAST_TTLS = 5.0, 60.0, 10
+"""Seconds that the lease of the intake lives, and how many of the least ttls of the home."""
 STEP_IN = 1.0
-"""Seconds after which a process without the lease takes in what is still there."""
+"""Seconds after which a process without the lease takes in what is still there; so a long lease of
+a process that died delays nothing.
+"""
 NOT_TAKEN_IN = "requests are not taken in"
 NOT_KEPT = "the swarm is not kept on its bus"
 SLICE = 0.25
@@ -171,7 +174,8 @@ class RequestService:
     def follow(self, actor: Actor, stopped: Callable[[], bool]) -> Op[None]:
         """Take in and tend until the caller is to stop."""
         runner = self.home.runner
-        lease = ProcessLease(runner, keys.INTAKE, runner.new_id("itk"), INTAKE_TTL)
+        ttl = lease_time(runner.capabilities.min_ttl)
+        lease = ProcessLease(runner, keys.INTAKE, runner.new_id("itk"), ttl)
         while not stopped():
             own = yield from self.home.own(fresh=True)
             try:
@@ -199,7 +203,7 @@ class RequestService:
         """What arrived since the last look; everything must be looked at if that is unknown."""
         while not stopped():
             now = clock.monotonic()
-            if now - led >= INTAKE_TTL / 3:
+            if now - led >= lease.ttl / 3:
                 led, leads = now, (yield from lease.take(actor))
             if now - tended >= TEND_EVERY:
                 tended, changes = now, None
@@ -224,6 +228,14 @@ class RequestService:
             yield Pause(STEP_IN)
             if before & (yield from self.home.bus.on(own, lambda _: _present(own))):
                 yield from self.take_in(actor, own)
+
+
+def lease_time(least: float) -> float:
+    """Seconds that the lease of the intake lives in a home with this least ttl.
+
+    Each renewal is a commit, which is dear where that ttl is long: on git it is a push.
+    """
+    return min(max(SHORTEST_LEASE, IN_LEAST_TTLS * least), LONGEST_LEASE)
 
 
 def _arrives(change: Change | Resync) -> bool:
