@@ -12,7 +12,7 @@ the same old head, so only one of the two can land.
 A group that writes nothing is confirmed by a look: its works saw the newest state.
 
 Turns.  Compare-and-swap alone starves: the winner knows the head and wins again.  So the winner
-waits for 1.5 push times for each other host that committed lately, and a loser waits by its
+waits for two push times for each other host that committed lately, and a loser waits by its
 distance from the last committer in the ring of hosts.  Jobs gather while it waits, and share the
 next push.  This state is kept in the replica, since all processes of a host compete as one.  They
 stand in line for it.  While the first waits for the turn, the replica is free for readers
@@ -45,7 +45,7 @@ from interlock.stores.sqlite.writer import WriteQueue
 
 ACTIVE, ACTIVE_IN_PUSHES = 6 * NANO, 60
 """Nanoseconds, and push times, for which a host that committed counts as one that competes."""
-STEP_BACK = 1.5
+STEP_BACK = 2
 """Push times that the winner waits, for each host that competes."""
 MANY_WINS, ROOM = 8, 4
 """After so many commits in a row a host waits for so many push times."""
@@ -253,7 +253,7 @@ class GitWriter(Follower):
         engine.remember("last", engine.host)
         engine.remember("wins", wins)
         room = ROOM * push if wins % MANY_WINS == 0 else 0
-        engine.remember("turn", moment + max(int(STEP_BACK * push) * others, room, pace))
+        engine.remember("turn", moment + max(STEP_BACK * push * others, room, pace))
 
     def _step_back(self, ends: float) -> None:
         """After a loss: wait by the distance from the last committer, so that hosts alternate."""
