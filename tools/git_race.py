@@ -191,9 +191,12 @@ def _alone(url: str, folder: Path) -> None:
     hand = Path(f"{folder}/hand.git")
     remote = store.address.remote
     git = ["git", f"--git-dir={hand}"]
+    environment = {**store.repository.environment(), "GIT_DIR": str(hand)}  # the same connection
 
     def run(*args: str, given: bytes | None = None) -> str:
-        done = subprocess.run([*git, *args], input=given, capture_output=True, check=True)  # noqa: S603
+        done = subprocess.run(  # noqa: S603
+            [*git, *args], input=given, capture_output=True, check=True, env=environment
+        )
         return done.stdout.decode().strip()
 
     subprocess.run(["git", "init", "-q", "--bare", str(hand)], check=True)  # noqa: S603, S607

@@ -400,7 +400,7 @@ def network(url: str, purpose: str = "bench") -> NetworkEngine:
     if is_git(url):
         raise BadInput(
             "bench knows no floor for git; name a store of SQLite, Redis or etcd,"
-            " or measure a remote with: python tools/git_race.py URL"
+            " or measure a remote with: python tools/git_race.py --url URL"
         )
     if parse(url).engine == "redis":
         from interlock.bench.redis import RedisEngine
