@@ -4,10 +4,11 @@ A command of Interlock spends nine tenths of its time on starting Python.  Here 
 that: it imports what is named, and from then on forks for every request.  What it forks is a real
 process, with a folder, an environment, files and an end of its own.
 
-    we --- request ---> template --- fork ---> keeper --- fork ---> the process
-    we <----------- its pid, then its status ----'
+    we --- request ---> template --- fork ---> the process
+    we <-- its pid, then its status --'
 
-The keeper does what a shell would: it waits for the process and reports how it ended.
+The template does what a shell would: it waits for the process and reports how it ended.
+A process between the two would cost a third of a command: each fork copies what it touches.
 
 The imported modules must start no threads: these would be missing in a forked process.
 """
@@ -25,6 +26,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -129,29 +131,45 @@ def template(*modules: str) -> Template:
 
 def _serve(line: socket.socket) -> Request:
     """Fork for every request; what returns is the process that was asked for."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for keepers
+    events = select.poll()
+    events.register(line, select.POLLIN)
+    running: dict[int, tuple[int, int]] = {}
     while True:
-        data, files, _, _ = socket.recv_fds(line, LARGEST, 4)
-        if not data:
-            os._exit(0)
-        if os.fork() == 0:
-            line.close()
-            return _kept(pickle.loads(data), files)  # noqa: S301 - from the test itself
-        for file in files:
-            os.close(file)
+        for file, _ in events.poll():
+            if file in running:
+                events.unregister(file)
+                os.close(file)
+                _report(*running.pop(file))
+                continue
+            data, files, _, _ = socket.recv_fds(line, LARGEST, 4)
+            if not data:
+                os._exit(0)
+            *standard, told = files
+            pid = os.fork()
+            if pid == 0:
+                line.close()
+                return _begin(pickle.loads(data), standard)  # noqa: S301 - from the test itself
+            for each in standard:
+                os.close(each)
+            _tell(told, pid)
+            end = os.pidfd_open(pid)
+            running[end] = pid, told
+            events.register(end, select.POLLIN)
 
 
-def _kept(request: Request, files: Sequence[int]) -> Request:
-    """In the keeper: fork again, and report the pid and how it ended."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    *standard, told = files
-    pid = os.fork()
-    if pid:
-        for file in (0, 1, 2, *standard):
-            os.close(file)
-        os.write(told, f"{pid}\n".encode())
-        os.write(told, f"{os.waitpid(pid, 0)[1]}\n".encode())
-        os._exit(0)
+def _report(pid: int, told: int) -> None:
+    """Report how a process ended."""
+    _tell(told, os.waitpid(pid, 0)[1])
+    os.close(told)
+
+
+def _tell(told: int, number: int) -> None:
+    with suppress(BrokenPipeError):  # the test has ended, or no longer wants to know
+        os.write(told, f"{number}\n".encode())
+
+
+def _begin(request: Request, standard: Sequence[int]) -> Request:
+    """In the process: its files, its folder, its environment and its words."""
     for number, file in enumerate(standard):
         os.dup2(file, number)
     os.closerange(3, _FILES)
