@@ -8,6 +8,7 @@ Everyday all searches of Hypothesis take the same ways, so that what fails is wh
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -51,6 +52,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("proof")
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was collected stays: no collection of garbage shall go through it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 def _everyday(config: pytest.Config) -> bool:
     return "not proof" in str(config.getoption("markexpr"))
 
@@ -63,7 +70,8 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 @pytest.fixture(scope="session")
 def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    with EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
+    # It is alone, so its election decides only how often it wakes, in each worker all the time.
+    with EtcdServer(tmp_path_factory.mktemp("etcd"), election=1.0) as server:
         yield server
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -26,17 +27,26 @@ def tool() -> ModuleType:
     return made
 
 
-def test_no_file_has_more_words_of_the_list_than_its_limit(tool: ModuleType) -> None:
-    known = tool.limits()
-    total, found = tool.counts(known)
+@pytest.fixture(scope="module")
+def counted(tool: ModuleType) -> tuple[dict[str, int], int, Counter[str]]:
+    """The limit of each file, the words of all prose, and those of the list in each file."""
+    limits = tool.limits()
+    return limits, *tool.counts(limits)
+
+
+def test_no_file_has_more_words_of_the_list_than_its_limit(
+    counted: tuple[dict[str, int], int, Counter[str]],
+) -> None:
+    known, total, found = counted
     above = {place: count for place, count in found.items() if count > known.get(place, 0)}
     assert not above, f"too many words of the list: see tools/plain_english.py {' '.join(above)}"
     assert found.total() * 1000 <= IN_1000 * total
 
 
-def test_a_limit_falls_with_its_file(tool: ModuleType) -> None:
-    known = tool.limits()
-    _, found = tool.counts(known)
+def test_a_limit_falls_with_its_file(
+    counted: tuple[dict[str, int], int, Counter[str]],
+) -> None:
+    known, _, found = counted
     files = [place for place in known if not (ROOT / place).is_dir()]
     above = {place: known[place] for place in files if known[place] > found[place]}
     assert not above, "run: python tools/plain_english.py --write"

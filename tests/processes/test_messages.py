@@ -67,6 +67,11 @@ def test_three_loops_tell_share_and_ask_in_a_circle(url: str, posters: ProcessGr
     talk(url, posters, many=3, processes=3, rounds=5)
 
 
+def test_twenty_agents_in_eight_processes_lose_nothing(path: str, posters: ProcessGroup) -> None:
+    talk(path, posters, many=20, processes=8, rounds=2)
+
+
+@pytest.mark.proof
 def test_fifty_agents_in_eight_processes_lose_nothing(path: str, posters: ProcessGroup) -> None:
     talk(path, posters, many=50, processes=8, rounds=2)
 

@@ -837,7 +837,7 @@ class FaultyMachine(LockMachine):
         return Counter("asked" if verb in asked else verb for verb in entries.elements())
 
 
-BUDGET = settings(max_examples=budget(100), stateful_step_count=40, deadline=None, print_blob=True)
+BUDGET = settings(max_examples=budget(50), stateful_step_count=40, deadline=None, print_blob=True)
 TestCore = LockMachine.TestCase
 TestCore.settings = BUDGET
 TestServices = ServiceMachine.TestCase

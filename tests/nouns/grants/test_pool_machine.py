@@ -553,7 +553,7 @@ MACHINES = [PoolMachine, CrampedMachine, ServiceMachine, FaultyMachine]
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_promise_is_kept(machine: type[PoolMachine]) -> None:
-    run(machine, budget(60))
+    run(machine, budget(30))
 
 
 @pytest.mark.proof
@@ -564,7 +564,7 @@ def test_every_promise_is_kept_for_long(machine: type[PoolMachine]) -> None:
 
 
 def test_every_promise_is_kept_on_every_engine(places: Callable[[], str]) -> None:
-    run(lambda: EngineMachine(places), budget(12, 25))
+    run(lambda: EngineMachine(places), budget(6, 25))
 
 
 @pytest.mark.proof

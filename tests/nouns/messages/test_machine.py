@@ -165,7 +165,7 @@ MACHINES = [MessageMachine, CrampedMachine, FaultyMachine, CrampedFaultyMachine]
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_nothing_is_lost_doubled_or_reordered(machine: type[MessageMachine]) -> None:
-    run(machine, bounds(20))
+    run(machine, bounds(12))
 
 
 @pytest.mark.proof

@@ -679,7 +679,7 @@ MACHINES = [TaskMachine, CrampedMachine, FaultyMachine, CrampedFaultyMachine]
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_promise_is_kept(machine: type[TaskMachine]) -> None:
-    run(machine, bounds(50))
+    run(machine, bounds(25))
 
 
 @pytest.mark.proof
@@ -690,7 +690,7 @@ def test_every_promise_is_kept_for_long(machine: type[TaskMachine]) -> None:
 
 
 def test_every_promise_is_kept_on_every_engine(places: Callable[[], str]) -> None:
-    run(lambda: EngineMachine(places), bounds(6, 25))
+    run(lambda: EngineMachine(places), bounds(4, 25))
 
 
 @pytest.mark.proof

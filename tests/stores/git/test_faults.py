@@ -137,20 +137,19 @@ def test_a_push_that_takes_too_long_leaves_no_lock_at_the_remote(
 
 def children(words: str) -> Iterator[int]:
     """The processes below this one whose command has some words."""
-    found: dict[int, list[tuple[int, str]]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-        found.setdefault(parent, []).append((int(entry.name), command))
     below = [os.getpid()]
     while below:
-        for pid, command in found.get(below.pop(), ()):
-            below.append(pid)
-            if words in command:
-                yield pid
+        try:
+            tasks = Path(f"/proc/{below.pop()}/task").glob("*/children")
+            found = [int(pid) for each in tasks for pid in each.read_text().split()]
+        except OSError:  # it has ended
+            continue
+        below += found
+        for pid in found:
+            with suppress(OSError):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                if words in command:
+                    yield pid
 
 
 @pytest.mark.parametrize("whom", ["push --porcelain", "receive-pack"])
@@ -160,7 +159,7 @@ def test_pushes_that_are_killed_at_any_moment_are_done_once(host: Opens, whom: s
 
     def kill() -> None:
         nonlocal killed
-        for _ in range(1000):
+        while not over.wait(0.002):
             if victims := list(children(whom)):
                 time.sleep(draw.uniform(0.0, 0.02))  # anywhere in its work
                 with suppress(ProcessLookupError):
@@ -169,6 +168,7 @@ def test_pushes_that_are_killed_at_any_moment_are_done_once(host: Opens, whom: s
                 return
 
     for _ in range(6):
+        over = threading.Event()
         killer = threading.Thread(target=kill)
         killer.start()
         try:
@@ -178,6 +178,7 @@ def test_pushes_that_are_killed_at_any_moment_are_done_once(host: Opens, whom: s
             unsure += isinstance(error, OutcomeUnknown)
             for lock in Path(store.address.file).rglob("*.lock"):  # of one that was killed
                 lock.unlink()
+        over.set()
         killer.join()
     assert killed
     assert sure <= int(there(host("b"), "counter").value) <= sure + unsure
