@@ -36,6 +36,8 @@ from interlock import (
     SessionLapsed,
     TaskCompleted,
     TaskFailed,
+    TaskNoted,
+    Unchanged,
     UnknownMessages,
     Unreported,
     Uploaded,
@@ -53,7 +55,7 @@ from interlock.nouns.messages.message import Inbox, Kind, SendOutcome
 from interlock.nouns.messages.query import ReplyOutcome
 from interlock.nouns.record.noun import Verified
 from interlock.nouns.tasks.task import TaskEvent
-from interlock.nouns.tasks.task_view import TaskList, TaskView
+from interlock.nouns.tasks.task_view import TaskList, TaskNotes, TaskTree, TaskView
 from interlock.runtime.health import Health
 from interlock.runtime.housekeeping import Maintained
 from interlock.runtime.why import Why
@@ -81,6 +83,9 @@ def blocking(fleet: interlock.Fleet) -> str:
     assert_type(fleet.locks.show("merge"), LockView)
     assert_type(fleet.tasks.list(state=["running"], holder="ada"), TaskList)
     assert_type(fleet.tasks.show("t1"), TaskView | NoTask)
+    assert_type(fleet.tasks.note("t1", "hot"), TaskNoted | Unchanged | GivenFenced)
+    assert_type(fleet.tasks.notes("t1"), TaskNotes | NoTask)
+    assert_type(fleet.tasks.tree("t1", format="dot"), TaskTree | NoTask)
     assert_type(
         fleet.tasks.publish_all([{"id": "t2"}], id="p"),
         Imported | Checked | PlanExists | GivenFenced,

@@ -33,6 +33,7 @@ Tasks
                           tasks are deleted
     meta/suspected        rewritten before a scan for tasks that need a failed one
     meta/over             the number of finished tasks at the last scan, and their age
+    meta/labelled         tasks of versions without labels/ are listed there
 Schedules
     schedules/{name}      when a schedule publishes its next task, and what became of the last one
     schedule-tasks/{name} the task that it publishes; written when the schedule is added
@@ -292,6 +293,7 @@ SETS_MARK = "meta/sets"
 NEEDED = "meta/needed"
 SUSPECTED = "meta/suspected"
 FINISHED = "meta/over"
+LABELLED = "meta/labelled"
 NEW_TASKS = "meta/new-tasks"
 GATES_WAIT = "meta/gates-wait"
 CHECKPOINT = "meta/checkpoint"

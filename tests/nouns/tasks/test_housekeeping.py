@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
+from tests.nouns.tasks import task_truths
 
 from interlock.core import keys
+from interlock.nouns.tasks import housekeeping
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping, TaskMaintenance
 from interlock.runtime.housekeeping import HousekeepingPass, Maintained
 from interlock.runtime.identity import Actor
-from interlock.store import Range
+from interlock.store import Log, Range, Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -179,3 +183,22 @@ def test_a_store_without_tasks_costs_one_look(stage: Testbed) -> None:
 def ready(stage: Testbed) -> int:
     page = Range(keys.READY)
     return len(stage.store.read(page).ranges[page])
+
+
+@pytest.mark.parametrize("many", [1000, 1])
+def test_a_pass_lists_tasks_under_labels_that_an_older_client_published(
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    monkeypatch.setattr(housekeeping, "_MANY", many)
+    ada = stage.client("ada")
+    for task in ("a", "b", "c"):
+        ada.run(ada.tasks.publish(task, labels=["x", "y"]))
+    lost = (keys.label("x", "a"), keys.label("x", "b"), keys.label("y", "b"))
+    stage.store.commit(Txn(id="drop", deletes=lost, quiet=True))
+    work = partial(housekeeping.restore_labels, ada.runner, ada.context.me().actor)
+    assert ada.run(work(1)) == 1
+    assert ada.run(work(100)) == 0
+    assert task_truths.complaints(task_truths.look(stage.store)) == []
+    before = stage.store.read(Log(limit=1)).revision
+    assert ada.run(work(100)) == 0
+    assert stage.store.read(Log(limit=1)).revision == before

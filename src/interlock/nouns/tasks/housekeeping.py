@@ -18,7 +18,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.decision import Decision
+from interlock.core.decision import Decision, Write
 from interlock.errors import InterlockError, StoreDamaged, TooLarge
 from interlock.nouns.tasks import progress_rules, rules
 from interlock.nouns.tasks.progress_rules import Moved
@@ -29,18 +29,19 @@ from interlock.nouns.tasks.ready_index import (
     rest_keys,
     restore_set,
 )
-from interlock.nouns.tasks.task_change import TaskFacts
+from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
 from interlock.nouns.tasks.task_reader import (
     TaskReader,
     change,
     decode_names,
     decode_ready,
+    decode_spec,
     decode_status,
 )
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import every, looked_up, readable
+from interlock.runtime.reads import Pages, every, looked_up, readable
 from interlock.runtime.runner import Decided, Runner
 from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
@@ -332,6 +333,8 @@ def dependents(need: str, facts: TaskFacts) -> Range:
 T = TypeVar("T")
 
 INDEXES = (keys.CLAIMS, keys.READY, keys.DUE, keys.TODO)
+_MANY = 1_000
+"""Items of tasks that are read again in each pass; more are read once."""
 LOOKED_AT = 10_000
 """The most items that a pass reads of each index."""
 
@@ -416,6 +419,50 @@ class TaskMaintenance:
                 pass
 
 
+def restore_labels(runner: Runner, actor: Actor, bound: int) -> Op[int]:
+    """List tasks under their labels that a client of an older version published; how many are left.
+
+    All tasks are read for that.  Where they are many, a mark says that it was done.
+    """
+    if (yield Read(keys.LABELLED))[keys.LABELLED] is not None:
+        return 0
+    pages, count = Pages(keys.TASKS), _Count(bound)
+    while not pages.finished:
+        items = [item for item in (yield from pages.read()) if item.key.endswith("/data")]
+        specs = {keys.task_of(item.key): readable(decode_spec, item) for item in items}
+        entries = {
+            keys.label(label, task): task
+            for task, spec in specs.items()
+            for label in (() if spec is None else spec.labels)
+        }
+        known = yield from looked_up(entries)
+        lost = dict.fromkeys(task for key, task in entries.items() if known[key] is None)
+        yield from _each(count, list(lost), partial(_restore_labels, runner, actor))
+    if pages.items > _MANY and not count.left:
+        put = Write(keys.LABELLED, {})
+        done = Decision(outcome=None, verb="task.tidy", thing="tasks", puts=(put,))
+        yield from runner.change(lambda: _decided(done), actor)
+    return count.left
+
+
+def _restore_labels(runner: Runner, actor: Actor, task: str) -> Op[int]:
+    def decide(changes: TaskChanges) -> Decision[int]:
+        if changes.facts.status(task) is None:
+            return Decision(outcome=0)
+        changes.rely(keys.status(task), keys.data(task))
+        changes.list_labels(task, changes.facts.labels(task))
+        return changes.decision(1, "task.tidy", f"task/{task}")
+
+    wanted = keys.status(task), keys.data(task)
+    done: Decided[int] = yield from change(runner, actor, wanted, decide)
+    return done.outcome
+
+
+def _decided(decision: Decision[T]) -> DecideOp[T]:
+    yield from ()
+    return decision
+
+
 class _Count:
     """A bound, with how much was done and how much is left."""
 
@@ -466,7 +513,10 @@ class TaskHousekeepingPart(HousekeepingPart):
         work.left += done.left
 
     def shrink(self) -> Op[None]:
-        """Delete old tasks."""
+        """Delete old tasks, and list others under their labels that an older client published."""
+        self.work.left += yield from restore_labels(
+            self.work.runner, self.work.actor, self.work.bound
+        )
         done = yield from self._retention.run(self.work.actor, first=self._facts)
         self.work.deleted_tasks += done.forgotten
         self.work.left += done.left
