@@ -18,7 +18,7 @@ BELOW_CLIENTS = FOUNDATION | {
 }  # fmt: skip
 CLIENTS = {
     "client_setup", "client", "client_blocks", "client_messages", "client_requests",
-    "client_tasks", "aio", "aio_messages", "aio_requests", "aio_tasks",
+    "client_tasks", "client_threads", "aio", "aio_messages", "aio_requests", "aio_tasks",
 }  # fmt: skip
 CLIENTS |= {"guard", "interlock", "outcomes"}
 RULES_AND_SERVICES = {
@@ -61,7 +61,8 @@ MAY_IMPORT = {
     "client_blocks": BELOW_CLIENTS | {"client"},
     "client_messages": BELOW_CLIENTS | {"client"},
     "client_requests": BELOW_CLIENTS | {"client", "client_tasks"},
-    "client_tasks": BELOW_CLIENTS | {"client", "client_blocks"},
+    "client_tasks": BELOW_CLIENTS | {"client", "client_blocks", "client_threads"},
+    "client_threads": BELOW_CLIENTS | {"client", "client_tasks"},
     "aio": BELOW_CLIENTS | {"client_setup", "aio_messages", "aio_requests", "aio_tasks"},
     "aio_messages": BELOW_CLIENTS | {"aio"},
     "aio_requests": BELOW_CLIENTS | {"aio", "aio_tasks"},

@@ -15,13 +15,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from interlock.aio import BlockTask, Fleet, offered
 from interlock.core import validate
 from interlock.errors import InterlockError, Lapsed, StoreClosed, StoreDamaged, StoreTrouble
 from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks.calls import TaskCalls
+from interlock.nouns.tasks.handlers import HandlersByType, TaskHandler
 from interlock.nouns.tasks.held_claim import (
     LEFT,
     WENT_ON,
@@ -98,13 +99,15 @@ class Tasks(TaskCalls[Awaiting]):
         *,
         can: Iterable[str] = (),
         concurrency: int = 1,
+        timeout: float | str | None = None,
         ttl: float | str | None = None,
         stop_on_signals: bool = True,
         stop_on_messages: bool = True,
     ) -> None:
         """Await ``handler(claim)`` for ``concurrency`` tasks at once, until the worker stops.
 
-        Its return value is the result of the task; its exception is the reason of the failure.
+        Its return value is the result of the task; its exception is the reason of the failure.  A
+        call that takes longer than ``timeout`` is cancelled, and its attempt fails.
         """
         worker = self.work(
             can=can,
@@ -113,7 +116,7 @@ class Tasks(TaskCalls[Awaiting]):
             stop_on_signals=stop_on_signals,
             stop_on_messages=stop_on_messages,
         )
-        await worker.serve(handler)
+        await worker.serve(handler, timeout=timeout)
 
 
 @offered
@@ -187,6 +190,11 @@ class Hold:
             await self._claim.__aexit__(kind, error, trace)
 
 
+Handler: TypeAlias = Callable[[Claim], Awaitable[object]]
+"""A coroutine function that works on a claim."""
+AnyHandler = TypeVar("AnyHandler", bound=Handler)
+
+
 class Worker:
     """Claims tasks for an ``async for`` loop, as long as fewer than ``concurrency`` are open.
 
@@ -228,6 +236,7 @@ class Worker:
         self._leaving = False
         self._dry = False
         self._error: BaseException | None = None
+        self._handlers: HandlersByType[Handler] = HandlersByType()
         self._changed = asyncio.Event()
 
     def stop(self, reason: str = "") -> None:
@@ -295,15 +304,42 @@ class Worker:
                     await (claim.let_go() if self._worker_loop.reason else claim.passed_over(LEFT))
                 await self._give_back()
 
-    async def serve(self, handler: Callable[[Claim], Awaitable[object]]) -> None:
-        """Handle each claim; the handler returns the result, or raises the reason of a failure."""
+    def on(
+        self, *types: str, timeout: float | str | None = None
+    ) -> Callable[[AnyHandler], AnyHandler]:
+        """Use a coroutine function for tasks of these types: ``@worker.on("build")``.
+
+        The type of a task is what it requires.  A worker with such functions can do their types,
+        and takes no other tasks; ``@worker.on()`` is for all others.  A call that takes longer than
+        ``timeout`` is cancelled, and its attempt fails.
+        """
+
+        def add(handler: AnyHandler) -> AnyHandler:
+            self._handlers.add(types, handler, timeout)
+            return handler
+
+        return add
+
+    async def serve(
+        self,
+        handler: Handler | None = None,
+        *,
+        timeout: float | str | None = None,
+    ) -> None:
+        """Handle each claim; the handler returns the result, or raises the reason of a failure.
+
+        Without a handler, those that were added by ``on`` are used.
+        """
+        if handler is not None:
+            self._handlers.add((), handler, timeout)
+        self._worker_loop.only(self._handlers.abilities())
         self._worker = asyncio.current_task()
         self._settles = False
         tasks: set[asyncio.Task[None]] = set()
         async with self._listening():
             try:
                 async for claim in self:
-                    task = self._loop.create_task(_handled(claim, handler))
+                    task = self._loop.create_task(_handled(claim, self._handlers))
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
                 await asyncio.gather(*tasks)
@@ -607,9 +643,26 @@ class EndStep:
         return self._ends.end(self._end)
 
 
-async def _handled(claim: Claim, handler: Callable[[Claim], Awaitable[object]]) -> None:
+async def _handled(claim: Claim, handlers: HandlersByType[Handler]) -> None:
     """Handle one claim."""
     async with claim:
-        result = await handler(claim)
+        handler = handlers.find(claim.outcome.requires)
+        if handler.timeout is None:
+            result = await handler.function(claim)
+        else:
+            result = await _timed(claim, handler)
         if not claim.settled:
             await claim.conclude(result)
+
+
+async def _timed(claim: Claim, handler: TaskHandler[Handler]) -> object:
+    """Call a handler; if it takes too long, cancel it, and fail the attempt."""
+    limit = asyncio.timeout(handler.timeout)
+    try:
+        async with limit:
+            return await handler.function(claim)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        await claim.fail(handler.too_late)
+        return None

@@ -33,11 +33,14 @@ class Requests(RequestCalls[Blocking]):
         handler: Callable[[ServedRequest], object],
         *,
         can: Iterable[str] = (),
+        concurrency: int = 1,
         ttl: float | str = LEASE,
         stop_on_signals: bool = True,
         stop_on_messages: bool = True,
     ) -> None:
         """Call ``handler(request)`` for one request after the other, until the worker stops.
+
+        With a ``concurrency`` above one, so many threads call it at once.
 
         These are the requests to our agent by name, and to any agent that ``can`` do it.  What the
         handler returns is the result, which is committed together with the end of the task; its
@@ -48,6 +51,7 @@ class Requests(RequestCalls[Blocking]):
         fleet: Fleet = self.context.client
         worker = fleet.tasks.work(
             can=abilities(self.context, can),
+            concurrency=concurrency,
             ttl=ttl,
             stop_on_signals=stop_on_signals,
             stop_on_messages=stop_on_messages,

@@ -13,14 +13,16 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypeVar
 
 from interlock.client import catch_up, offered
 from interlock.client_blocks import HandoverBlock
-from interlock.errors import InterlockError, Lapsed, StoreClosed
+from interlock.core import validate
+from interlock.errors import BadInput, InterlockError, Lapsed, StoreClosed
 from interlock.nouns.grants.handover import HANDOVER, BlockExit, Handover
 from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks.calls import TaskCalls
+from interlock.nouns.tasks.handlers import HandlersByType
 from interlock.nouns.tasks.held_claim import (
     LEFT,
     WENT_ON,
@@ -28,7 +30,7 @@ from interlock.nouns.tasks.held_claim import (
     HeldClaim,
     claim_for_block,
 )
-from interlock.nouns.tasks.worker import SignalListener, WorkerLoop, interrupt_main
+from interlock.nouns.tasks.worker import MOST_AT_ONCE, SignalListener, WorkerLoop, interrupt_main
 from interlock.runtime.calls import Blocking
 from interlock.runtime.stoppable import SLICE
 from interlock.steps import Op, drive
@@ -36,6 +38,7 @@ from interlock.threads import background
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
+    from interlock.client_threads import WorkerThreads
 
 AT_ONCE = 0.002
 """A loop that takes no longer from the end of a block to its next step has nothing in between."""
@@ -67,6 +70,7 @@ class Tasks(TaskCalls[Blocking]):
         self,
         *,
         can: Iterable[str] = (),
+        concurrency: int = 1,
         ttl: float | str | None = None,
         stop_on_signals: bool = True,
         stop_on_messages: bool = True,
@@ -81,15 +85,19 @@ class Tasks(TaskCalls[Blocking]):
         nor settled is never completed: its attempt fails when the loop continues or ends.  After
         SIGTERM, SIGINT, a stop message or ``worker.stop()`` the worker finishes the current claim
         and claims no more; a second signal, or a second message, releases the current claim, too.
+        A loop works on one task at a time; ``concurrency`` is for ``worker.serve``.
         """
+        many = validate.count(concurrency, "concurrency", MOST_AT_ONCE)
         worker_loop = WorkerLoop(self.context, can, ttl, messages=stop_on_messages)
-        return Worker(self.context.client, worker_loop, signals=stop_on_signals)
+        return Worker(self.context.client, worker_loop, many, signals=stop_on_signals)
 
     def serve(
         self,
-        handler: Callable[[Claim], object],
+        handler: Handler,
         *,
         can: Iterable[str] = (),
+        concurrency: int = 1,
+        timeout: float | str | None = None,
         ttl: float | str | None = None,
         stop_on_signals: bool = True,
         stop_on_messages: bool = True,
@@ -97,11 +105,18 @@ class Tasks(TaskCalls[Blocking]):
         """Call ``handler(claim)`` for one task after the other, until the worker stops.
 
         Its return value is the result of the task; its exception is the reason of the failure.
+        With a ``concurrency`` above one, so many threads call it at once.  If a call takes longer
+        than ``timeout``, its attempt fails, and ``claim.lost`` becomes true; a thread cannot be
+        killed, so it is free again only when the call returns.
         """
         worker = self.work(
-            can=can, ttl=ttl, stop_on_signals=stop_on_signals, stop_on_messages=stop_on_messages
+            can=can,
+            concurrency=concurrency,
+            ttl=ttl,
+            stop_on_signals=stop_on_signals,
+            stop_on_messages=stop_on_messages,
         )
-        worker.serve(handler)
+        worker.serve(handler, timeout=timeout)
 
 
 @offered
@@ -180,6 +195,11 @@ class Claim(ClaimHandle[Blocking]):
     __exit__ = BlockExit[bool]()
 
 
+Handler: TypeAlias = Callable[[Claim], object]
+"""A function that works on a claim."""
+AnyHandler = TypeVar("AnyHandler", bound=Handler)
+
+
 class Hold(HandoverBlock):
     """``with fleet.tasks.hold(...)``: claims the task, and completes it at the end of the block."""
 
@@ -221,9 +241,14 @@ class Worker:
     attempt fails when the loop continues or ends.  If the worker is to stop, it is released.
     """
 
-    def __init__(self, fleet: Fleet, worker_loop: WorkerLoop, *, signals: bool) -> None:
+    def __init__(
+        self, fleet: Fleet, worker_loop: WorkerLoop, concurrency: int = 1, *, signals: bool
+    ) -> None:
         self._fleet = fleet
         self._worker_loop = worker_loop
+        self._concurrency = concurrency
+        self._handlers: HandlersByType[Handler] = HandlersByType()
+        self._threads: WorkerThreads | None = None
         self._signals = signals
         self._heard_before = False
         self._claim: Claim | None = None
@@ -246,6 +271,8 @@ class Worker:
     def stop(self, reason: str = "") -> None:
         """Finish the current claim, and claim no more; any thread may call it."""
         self._worker_loop.stop(reason)
+        if self._threads is not None:
+            self._threads.look()
 
     @property
     def stopped(self) -> str:
@@ -253,6 +280,8 @@ class Worker:
         return self._worker_loop.reason
 
     def __iter__(self) -> Iterator[Claim]:
+        if self._concurrency > 1:
+            raise BadInput("a loop works on one task at a time; use worker.serve(handler)")
         with SignalListener(self._heard, wanted=self._signals), self._messages():
             handover = Handover(self._fleet.context.grants)
             try:
@@ -315,18 +344,53 @@ class Worker:
             finally:  # till then, a call of that thread waits for us
                 self._fleet.context.put_off.pop(found.thread, None)
 
-    def serve(self, handler: Callable[[Claim], object]) -> None:
-        """Handle each claim; the handler returns the result, or raises the reason of a failure."""
+    def on(
+        self, *types: str, timeout: float | str | None = None
+    ) -> Callable[[AnyHandler], AnyHandler]:
+        """Use a function for tasks of these types: ``@worker.on("build")``.
+
+        The type of a task is what it requires.  A worker with such functions can do their types,
+        and takes no other tasks; ``@worker.on()`` is for all others.  If a call takes longer than
+        ``timeout``, its attempt fails.
+        """
+
+        def add(handler: AnyHandler) -> AnyHandler:
+            self._handlers.add(types, handler, timeout)
+            return handler
+
+        return add
+
+    def serve(self, handler: Handler | None = None, *, timeout: float | str | None = None) -> None:
+        """Handle each claim; the handler returns the result, or raises the reason of a failure.
+
+        Without a handler, those that were added by ``on`` are used.
+        """
+        if handler is not None:
+            self._handlers.add((), handler, timeout)
+        self._worker_loop.only(self._handlers.abilities())
 
         def handle(claim: Claim) -> None:
-            result = handler(claim)
+            found = self._handlers.find(claim.outcome.requires)
+            if found.timeout is None:
+                result = found.function(claim)
+            else:
+                with TimeLimit(claim, found.timeout, found.too_late):
+                    result = found.function(claim)
             if not claim.settled:
                 claim.end_with(result)
 
         self.handle(handle)
 
     def handle(self, handler: Callable[[Claim], None]) -> None:
-        """Call this for each claim, in its block."""
+        """Call this for each claim, in its block; by several threads if it has a concurrency."""
+        if self._concurrency > 1:
+            from interlock.client_threads import WorkerThreads
+
+            self._threads = WorkerThreads(
+                self._fleet, self._worker_loop, self._concurrency, signals=self._signals
+            )
+            self._threads.run(handler)
+            return
         self._serves = True
         for claim in self:
             with claim:
@@ -385,21 +449,13 @@ class Worker:
     @contextmanager
     def _messages(self) -> Iterator[None]:
         """Listen to stop messages in a thread while the block runs."""
-        stops, store = self._worker_loop.stops, self._fleet.store
-        if stops is None:
-            yield
-            return
-        over = threading.Event()
-        op = stops.for_other_thread().listen(self._obey, lambda: not over.is_set())
-        background(lambda: drive(op, store), "interlock-stops").start()
-        self._listening = True
-        try:
-            yield
-        finally:
-            over.set()
-            with self._interrupting:
-                self._listening = False
-            drive(self._worker_loop.acknowledge_stops(), store)
+        with listening(self._fleet, self._worker_loop, self._obey):
+            self._listening = True
+            try:
+                yield
+            finally:
+                with self._interrupting:
+                    self._listening = False
 
     def _obey(self, stop: StopNotice) -> None:
         if self._worker_loop.handle_stop(stop):
@@ -420,9 +476,14 @@ class Worker:
                 if not interrupt_main(self._heard):
                     break
             self._interrupted.wait(SLICE / 10)
+        self.release_current()
+
+    def release_current(self) -> None:
+        """Release the current claim, which makes it lost; one whose work is done is ended."""
         with suppress(InterlockError):
-            self.end_alone()  # its work was done
-            claim.release()
+            self.end_alone()
+            if (claim := self._claim) is not None:
+                claim.release()
 
     def _heard(self, number: int) -> None:
         if self._sends_signal:
@@ -437,6 +498,57 @@ class Worker:
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(128 + number)
+
+
+@contextmanager
+def listening(
+    fleet: Fleet, worker_loop: WorkerLoop, obey: Callable[[StopNotice], None]
+) -> Iterator[None]:
+    """Listen to stop messages in a thread while the block runs."""
+    stops, store = worker_loop.stops, fleet.store
+    if stops is None:
+        yield
+        return
+    over = threading.Event()
+    op = stops.for_other_thread().listen(obey, lambda: not over.is_set())
+    background(lambda: drive(op, store), "interlock-stops").start()
+    try:
+        yield
+    finally:
+        over.set()
+        drive(worker_loop.acknowledge_stops(), store)
+
+
+class TimeLimit:
+    """Fails the attempt of a claim whose block takes too long, from a thread of its own.
+
+    The block goes on, since no thread can be killed; ``claim.lost`` asks it to stop.
+    """
+
+    def __init__(self, claim: Claim, seconds: float, reason: str) -> None:
+        self._claim = claim
+        self._seconds = seconds
+        self._reason = reason
+        self._over = threading.Event()
+
+    def __enter__(self) -> None:
+        background(self._watch, "interlock-time-limit").start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def _watch(self) -> None:
+        if self._over.wait(self._seconds):
+            return
+        import logging
+
+        log = logging.getLogger("interlock")
+        try:
+            self._claim.fail(self._reason)
+        except InterlockError as error:
+            log.warning("task %s: %s: %s", self._claim.task, self._reason, error)
+        else:
+            log.warning("task %s: %s; its thread is still busy", self._claim.task, self._reason)
 
 
 class PutOff(NamedTuple):

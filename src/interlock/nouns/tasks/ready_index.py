@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.core.validate import ALL_ABILITIES
+from interlock.nouns.tasks.task import can_do
 from interlock.nouns.tasks.task_reader import change, decode_due, decode_names, is_leaving
 from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
@@ -60,9 +60,9 @@ class RequirementSets(Struct, frozen=True):
     def of(self, able: frozenset[str]) -> list[str]:
         """The sets that a worker with these abilities can do."""
         if able not in self.fitting:
-            every = ALL_ABILITIES in able
-            found = [name for name, needed in self.sets.items() if every or needed <= able]
-            self.fitting[able] = [keys.NO_REQUIREMENTS, *found]
+            found = [name for name, needed in self.sets.items() if can_do(able, needed)]
+            none = [keys.NO_REQUIREMENTS] if can_do(able, ()) else []
+            self.fitting[able] = [*none, *found]
         return self.fitting[able]
 
 
@@ -87,8 +87,11 @@ class ReadyWindowReader:
             self._known = known = yield from self._learn(mark.revision)
             heads = self._heads(known.of(able), wanted)
             found = {**found, **(yield tuple(heads)).ranges}
-        sets = known.of(able)[1:]
-        self.idle = [name for name, head in zip(sets, heads[1:], strict=True) if not found[head]]
+        self.idle = [
+            name
+            for name, head in zip(known.of(able), heads, strict=True)
+            if not found[head] and name != keys.NO_REQUIREMENTS
+        ]
         places = [item for head in heads for item in found[head]]
         places.sort(key=lambda item: keys.ready_order(item.key))
         ready = yield from self._awake(found[due])

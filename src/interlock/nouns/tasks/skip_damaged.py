@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from interlock.core import keys
-from interlock.core.validate import ALL_ABILITIES
 from interlock.errors import StoreDamaged
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.claim_service import require_session
@@ -83,10 +82,10 @@ def _claim_if_readable(task: str, claim: Claim) -> Op[task_types.ClaimOutcome | 
 
 def _ready_tasks(able: frozenset[str]) -> Op[list[str]]:
     """The ready tasks that we can do, as far as their sets of requirements are readable."""
-    sets = [keys.NO_REQUIREMENTS]
+    sets = [keys.NO_REQUIREMENTS] if task_types.can_do(able, ()) else []
     for item in (yield from every(keys.SETS)) if able else ():
         names = readable(decode_names, item)
-        if names is not None and (ALL_ABILITIES in able or able.issuperset(names)):
+        if names is not None and task_types.can_do(able, names):
             sets.append(item.key.removeprefix(keys.SETS))
     places = []
     for set_ in sets:

@@ -50,6 +50,7 @@ are deleted in time; a need that does not exist any more was complete (``retenti
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -57,6 +58,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Refusal, Success
+from interlock.core.validate import ALL_ABILITIES
 
 State: TypeAlias = Literal["blocked", "pending", "running", "complete", "failed", "dead"]
 STATES: tuple[State, ...] = ("blocked", "pending", "running", "complete", "failed", "dead")
@@ -98,6 +100,9 @@ BATCH = "+"
 (``plan_rules.py``).  No legal name begins with it."""
 SCHEDULE = "-"
 """The first character of what stands for a schedule in the ``due`` index; of no legal name."""
+ONLY = "-"
+"""The first character of an ability that says that a worker takes no tasks but those that require
+it, or another such one.  No legal name begins with it."""
 HIDDEN_REASON = "it belongs to an import that has not ended; if that was interrupted, repeat it"
 
 
@@ -598,6 +603,14 @@ class TaskEnd(Struct, frozen=True, kw_only=True, gc=False):
 
     claimant: Claimant
     result: Raw | None = None
+
+
+def can_do(able: Collection[str], requires: Collection[str]) -> bool:
+    """Whether a worker with these abilities takes a task that requires this."""
+    if ALL_ABILITIES not in able and not set(requires).issubset(able):
+        return False
+    only = [each.removeprefix(ONLY) for each in able if each.startswith(ONLY)]
+    return not only or not set(requires).isdisjoint(only)
 
 
 def transition(status: TaskStatus, act: str, state: State, **changes: Any) -> TaskStatus:  # noqa: ANN401

@@ -17,9 +17,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import validate
 from interlock.nouns.tasks.held_claim import HeldClaim, hold_claim, release_later
-from interlock.nouns.tasks.task import Claimed, ClaimRequest
+from interlock.nouns.tasks.task import Claimed, ClaimRequest, can_do
 from interlock.runtime import callers
 from interlock.steps import Op
 
@@ -102,8 +101,7 @@ def reserved_slot(
 def reserve(workers: Sequence[WaitingWorker], requires: Sequence[str]) -> ReservedSlot | None:
     """A slot of one of these workers that waits and is able to do this."""
     for worker in tuple(workers):
-        can = worker.can
-        if validate.ALL_ABILITIES in can or set(requires) <= set(can):
+        if can_do(worker.can, requires):
             slot = worker.reserve()
             if slot is not None:
                 return slot

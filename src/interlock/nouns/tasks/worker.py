@@ -33,12 +33,13 @@ from msgspec.structs import replace
 
 from interlock.client_context import Context
 from interlock.core import validate
+from interlock.core.validate import ALL_ABILITIES
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.nouns.agents.report_rules import ReportState
 from interlock.nouns.agents.report_service import state_without_work
 from interlock.nouns.messages.stops import StopNotice, Stops
 from interlock.nouns.tasks.held_claim import Ending, HeldClaim, hold_claim
-from interlock.nouns.tasks.task import Claimed, TaskEnd
+from interlock.nouns.tasks.task import ONLY, Claimed, TaskEnd
 from interlock.nouns.tasks.waiting_workers import ReservedSlot, WaitingWorker, reserved_slot
 from interlock.runtime import callers
 from interlock.runtime.identity import Identity
@@ -68,6 +69,7 @@ class WorkerLoop:
     ) -> None:
         identity = context.me()
         self.can = validate.abilities(can)
+        """What it can do; ``only`` adds marks for the tasks that it takes (``task.ONLY``)."""
         self.reason = ""
         """Why it is to stop; empty while it is not."""
         self.stops = Stops(context.runner, identity.actor) if messages and identity.joined else None
@@ -81,6 +83,14 @@ class WorkerLoop:
         self._context = context
         self._ttl, _ = context.terms({}, ttl, None)
         self._complaints = OutageLog("a worker")
+
+    def twin(self, team: WorkerTeam) -> TeamLoop:
+        """The loop of a further thread with the same terms."""
+        return TeamLoop(self._context, self.can, self._ttl, team)
+
+    def only(self, abilities: Iterable[str]) -> None:
+        """Add the abilities of its handlers (``handlers.py``)."""
+        self.can = tuple(dict.fromkeys((*self.can, *abilities)))
 
     def stop(self, reason: str) -> None:
         """Claim nothing more; the first reason is kept."""
@@ -259,7 +269,9 @@ class WorkerLoop:
         note = f"{len(tasks)} tasks at once" if len(tasks) > 1 else ""
         state: ReportState = "busy" if tasks else "idle"
         look = None if tasks else state_without_work
-        self._context.pulse.be(state, doing, note, can=self.can, calmly=True, look=look)
+        can = [each for each in self.can if not each.startswith(ONLY)]
+        known = can if ALL_ABILITIES not in can else (ALL_ABILITIES,)
+        self._context.pulse.be(state, doing, note, can=known, calmly=True, look=look)
 
     @property
     def waiting(self) -> list[WaitingWorker]:
@@ -302,6 +314,45 @@ class WorkerLoop:
         """Who claims: each claim has a caller name of its own."""
         identity = self._context.identity
         return replace(identity, caller=identity.caller or callers.new_name(), role="worker")
+
+
+class WorkerTeam:
+    """What the loops of several threads share: one of them waits for work, and one report."""
+
+    def __init__(self) -> None:
+        self.turn = threading.Lock()
+        """Held by the loop that waits: a task wakes one of them, and not all."""
+        self._doing: dict[object, tuple[str, ...]] = {}
+        self._guard = threading.Lock()
+
+    def doing(self, loop: object, tasks: Collection[str]) -> tuple[str, ...]:
+        """A loop works on these tasks; returns those of all."""
+        with self._guard:
+            self._doing[loop] = tuple(tasks)
+            return tuple(task for each in self._doing.values() for task in each)
+
+
+class TeamLoop(WorkerLoop):
+    """The loop of one thread of several."""
+
+    def __init__(
+        self, context: Context, can: tuple[str, ...], ttl: float | None, team: WorkerTeam
+    ) -> None:
+        super().__init__(context, (), ttl, messages=False)
+        self.can = can
+        self._team = team
+
+    def wait_next(self) -> Op[HeldClaim | None]:
+        """Claim the next task; if there is none, one thread of the team waits at a time."""
+        working = self._take_handed()
+        if working is None:
+            with self._team.turn:
+                working = yield from super().wait_next()
+        return working
+
+    def report(self, tasks: Collection[str] = ()) -> None:
+        """Report what all threads do."""
+        super().report(self._team.doing(self, tasks))
 
 
 class _InboxListener(NamedTuple):
