@@ -336,6 +336,8 @@ def text(value: str, what: str, most: int) -> str:
 
 def title(value: str) -> str:
     """Return the title of a task, which is one line, without spaces at its ends."""
+    if value == "":  # most tasks that programs publish have none
+        return value
     return one_line(value, "title", "put the rest into the text")
 
 
@@ -375,6 +377,8 @@ def _composed(said: str) -> str:
 
 def lines(value: str, what: str = "text", most: int = TEXT_LIMIT) -> str:
     """Return a text of several lines, which may have tabs; a line ends with a newline alone."""
+    if value == "":
+        return value
     try:
         said = text(value, what, most).replace("\r\n", "\n")
     except TooLarge:
