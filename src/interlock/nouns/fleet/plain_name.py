@@ -36,6 +36,7 @@ def thing_named(name: str) -> Op[str]:
         "lock": keys.lock(name),
         "sem": keys.semaphore(name),
         "guard": keys.guard(name),
+        "schedule": keys.schedule(name),
     }
     snapshot: Snapshot = yield Read(*own.values())
     known = [kind for kind, key in own.items() if snapshot[key] is not None]

@@ -76,7 +76,8 @@ class RecordCalls(Calls[D]):
         """What happened to a lock, a semaphore, a task, an agent or a session, in order.
 
         Also to a message, a query, a decision (by its id) or all alerts of a type.  A plain name is
-        that of a task, a pipeline, a semaphore or a guard, if there is one, else of a lock.
+        that of a task, a pipeline, a semaphore, a guard or a schedule, if there is one, else of a
+        lock.
         """
         most, meant = validate.limit(limit), _thing(thing)
         return self._history(meant, most, plain=meant == f"lock/{thing}")

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
-from interlock.errors import BadInput, StoreDamaged, TooLarge
+from interlock.errors import BadInput, StoreDamaged, StoreFull, TooLarge
 from interlock.nouns.schedules import rules, timing
 from interlock.nouns.schedules import schedule as core
 from interlock.nouns.schedules.schedule import DueRuns, Schedule
@@ -96,7 +96,8 @@ class PublishedRuns(Struct, frozen=True):
 def publish_due(runner: Runner, actor: Actor, entries: Sequence[str]) -> Op[PublishedRuns]:
     """Publish what is due of schedules, by these entries of the ``due`` index.
 
-    A schedule that cannot be read is tried again later, so that it does not stop the others.
+    A schedule that cannot be read is tried again later, so that it does not stop the others; so is
+    one that a full store does not take, so that ``maintain`` can go on and make room.
     """
     base = yield from runner.base()
     engine, now = (yield from engine_time()), runner.clock.wall()
@@ -106,7 +107,7 @@ def publish_due(runner: Runner, actor: Actor, entries: Sequence[str]) -> Op[Publ
         name = keys.schedule_in_index(entry)
         try:
             commits += yield from _publish(runner, actor, base, entry, now)
-        except (StoreDamaged, TooLarge):
+        except (StoreDamaged, StoreFull, TooLarge):
             yield from runner.change(partial(_postponing, entry, name, now), actor)
             commits += 1
     return PublishedRuns(commits, now)
