@@ -6,12 +6,14 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
-from tests.nouns.schedules.test_schedules import HOUR, add, looks, shown
+from tests.nouns.schedules.test_schedules import HOUR, add, looks, shown, under
 
+from interlock.core import keys
 from interlock.errors import OutcomeUnknown
+from interlock.nouns.schedules import schedule as core
 from interlock.testing.audit import audit
 from interlock.testing.faults import Chances, Crash, Fault
-from interlock.testing.testbed import Testbed
+from interlock.testing.testbed import Stepper, Testbed
 
 RUNS = 3
 FAULTS: tuple[Fault, ...] = (
@@ -67,3 +69,38 @@ def test_many_clients_with_failing_networks_publish_each_run_once(seed: int) -> 
     listed = owner.run(owner.fleet.schedules.list())
     assert [each.published for each in listed] == [6, 3, 2]
     assert audit(stage.store) == []
+
+
+@pytest.mark.parametrize("act", ["pause", "drop", "replace"])
+def test_a_schedule_that_changes_at_any_moment_of_a_publisher_stays_as_it_was_changed(
+    act: str,
+) -> None:
+    for number in count():
+        stage = Testbed()
+        ada, bob = (stage.remote(name, ttl=10_000_000.0) for name in ("ada", "bob"))
+        add(ada)
+        stage.clock.advance(HOUR)
+        publisher = Stepper(bob.tasks.next(), bob.store, stage.clock)
+        for _ in range(number):
+            publisher.go()
+        over = publisher.done
+        calls = ada.fleet.schedules
+        if act == "replace":
+            add(ada, every=60, replace=True)
+        else:
+            ada.run(calls.pause("hourly") if act == "pause" else calls.drop("hourly"))
+        publisher.run()
+        view = ada.run(calls.show("hourly"))
+        due = under(stage.store, keys.DUE)
+        if act == "replace":
+            assert isinstance(view, core.ScheduleView)
+            assert view.every == 60
+            assert due == [keys.due_schedule(stage.clock.wall() + 60, "hourly")]
+        else:
+            assert isinstance(view, core.UnknownSchedule if act == "drop" else core.ScheduleView)
+            assert not isinstance(view, core.ScheduleView) or view.state == "paused"
+            assert due == []
+        assert audit(stage.store) == []
+        if over:
+            break
+    assert number > 3

@@ -189,6 +189,7 @@ def test_a_damaged_schedule_stops_no_other(stage: Testbed, ada: Client) -> None:
     stage.store.commit(Txn(id="txn_bad", quiet=True, puts=(Put(keys.schedule("broken"), b"?"),)))
     stage.clock.advance(HOUR)
     assert looks(ada) == ["fine@2023-11-14T23:13:20Z"]
+    assert keys.due_schedule(START + HOUR + 300, "broken") in under(stage.store, keys.DUE)
     assert any(each.kind == "damaged" for each in ada.run(ada.fleet.health()).problems)
 
 
@@ -208,6 +209,19 @@ def test_a_client_whose_clock_is_ahead_publishes_nothing_early(stage: Testbed) -
     assert isinstance(waits.result(), Claimed)
     assert stage.clock.wall() >= START + HOUR
     assert shown(ada).next_run == START + 2 * HOUR
+
+
+def test_a_waiting_worker_notices_that_the_clock_was_set_ahead(stage: Testbed) -> None:
+    ada = stage.client("ada", ttl=10_000_000.0)
+    add(ada)
+    waits = ada.start(ada.tasks.next(wait=2 * HOUR))
+    stage.clock.jump_wall(HOUR)
+    began = stage.clock.monotonic()
+    while not waits.done:
+        stage.clock.advance(waits.wakes - stage.clock.monotonic())
+        waits.run()
+    assert isinstance(waits.result(), Claimed)
+    assert stage.clock.monotonic() - began < 25
 
 
 class _Ahead:

@@ -70,6 +70,8 @@ def test_a_fixed_time_in_the_doubled_hour_comes_once() -> None:
     """On 2026-10-25 the hour from 02:00 to 03:00 comes twice."""
     days = at("2026-10-24T00:00", BERLIN), at("2026-10-27T00:00", BERLIN)
     assert runs(cron("30 2 * * *"), *days) == ["24 02:30 CEST", "25 02:30 CEST", "26 02:30 CET"]
+    second = at("2026-10-25T01:10")  # 02:10 for the second time
+    assert runs(cron("30 2 * * *"), second, days[1]) == ["26 02:30 CET"]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +105,7 @@ def test_what_was_missed_is_what_follows_until_now(
     schedule = cron(line)
     first = timing.following(schedule, at(begin, BERLIN) + offset)
     assert first is not None
+    assert first > at(begin, BERLIN) + offset
     now = first + length
     expected = [first]
     while (time := timing.following(schedule, expected[-1])) is not None and time <= now:
