@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
+import struct
+import subprocess
+import termios
 from pathlib import Path
 from typing import Any
 
-from tests.faces.shell import Here, Shell, until
+from tests.faces.shell import COMMAND, Here, Shell, until
 
 
 def token(answer: dict[str, Any]) -> tuple[str, str]:
@@ -77,6 +82,26 @@ def test_a_task_says_what_it_is_about_in_every_answer(ada: Shell) -> None:
     refused = ada.run("task", "add", "t2", "--text", "x" * 70_000)
     assert "shorten it, or put it in a file" in refused.err
     assert "begins or ends with a space" in ada.run("task", "add", "t2", "--label", "  ").err
+
+
+def test_a_list_is_as_wide_as_the_terminal_and_whole_for_a_program(ada: Shell) -> None:
+    ada.run("task", "add", "t1", "--title", "long " * 30)
+    assert "long " * 29 in ada.run("task", "list").out
+    terminal, end = os.openpty()
+    try:
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 70, 0, 0))
+        environment = ada.environment() | {"NO_COLOR": "1"}
+        environment.pop("COLUMNS", None)
+        words = [*COMMAND, "task", "list"]
+        subprocess.run(words, cwd=ada.folder, env=environment, stdout=end, check=True)
+        said = os.read(terminal, 10_000).decode()
+    finally:
+        os.close(terminal)
+        os.close(end)
+    lines = said.splitlines()
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= 70
+    assert "long…" in lines[1].replace(" …", "…")
 
 
 def test_a_task_behind_guards_says_what_keeps_it_and_what_it_lacks(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from tests.conftest import with_git
 from tests.faces.shell import until
+from tests.nouns.tasks import task_truths
 
 import interlock
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.retention import TaskRetention
+from interlock.nouns.tasks.task import LABELS_LIMIT, Claimed
+from interlock.runtime.retention import RetentionLimits
+from interlock.steps import drive
 
 
 @with_git
@@ -33,3 +37,29 @@ def test_a_lost_worker_is_seen_explained_put_back_and_told(url: str) -> None:
         deploy = [each.what for each in fleet.record.explain("task/deploy").happenings]
         assert deploy == ["published", "unblocked"]
         assert fleet.why("deploy").state == "pending"
+
+
+def test_labels_and_notes_come_and_go_with_their_tasks(url: str) -> None:
+    """As many labels as a task may have: an engine takes few of these tasks in one commit."""
+    labels = [f"l{number:02}" for number in range(LABELS_LIMIT)]
+    plan = [
+        {"id": f"t{number}", "title": f"Part {number}", "labels": labels} for number in range(8)
+    ]
+    with interlock.connect(url, agent="ada") as fleet:
+        assert fleet.tasks.publish_all(
+            [*plan, {"id": "all", "needs": [each["id"] for each in plan]}]
+        )
+        assert len(fleet.tasks.list(label=["l00", "l31"], title="part", limit=5)) == 5
+        for number in range(130):
+            fleet.tasks.note("t0", f"note {number}")
+        assert getattr(fleet.tasks.tree(), "roots", None) == ("all",)
+        for each in plan:
+            claimed = fleet.tasks.claim(str(each["id"]))
+            assert isinstance(claimed, Claimed)
+            fleet.tasks.complete(claimed.task, token=claimed.token)
+        context, none = fleet.context, RetentionLimits(age=0.0, count=0)
+        deleting = TaskRetention(context.runner, none).run(context.me().actor)
+        assert drive(deleting, fleet.store).forgotten >= len(plan)
+        board = task_truths.look(fleet.store)
+        assert [*board.statuses] == ["all"]
+        assert task_truths.complaints(board) == []

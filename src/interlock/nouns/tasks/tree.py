@@ -41,7 +41,7 @@ _MERMAID = r"[^\w .,/:@=~-]|_"
 _DOT = r'["\\]'
 
 
-class _Line(Struct, frozen=True, kw_only=True, gc=False):
+class _TreeLine(Struct, frozen=True, kw_only=True, gc=False):
     """A line of a tree that is to be drawn: a task, or a remark."""
 
     task: str
@@ -132,7 +132,7 @@ def _tree(known: Mapping[str, TreeTask], roots: Sequence[str]) -> Iterator[str]:
 
 def _below(known: Mapping[str, TreeTask], root: str, drawn: set[str]) -> Iterator[str]:
     """A task and all its needs that were not drawn yet."""
-    stack = [_Line(task=root)]
+    stack = [_TreeLine(task=root)]
     while stack:
         line = stack.pop()
         if not line.task:
@@ -147,8 +147,8 @@ def _below(known: Mapping[str, TreeTask], root: str, drawn: set[str]) -> Iterato
 
 
 def _children(
-    known: Mapping[str, TreeTask], task: TreeTask, drawn: set[str], line: _Line
-) -> Iterator[_Line]:
+    known: Mapping[str, TreeTask], task: TreeTask, drawn: set[str], line: _TreeLine
+) -> Iterator[_TreeLine]:
     """The lines right below a task."""
     needs = [need for need in task.needs if need in known]
     if needs and line.depth == _DEEPEST:
@@ -161,7 +161,7 @@ def _children(
     last = len(needs) + len(remarks) - 1
     for number, need in enumerate((*needs, *remarks)):
         is_task = number < len(needs)
-        yield _Line(
+        yield _TreeLine(
             task=need if is_task else "",
             remark="" if is_task else need,
             before=before,
