@@ -7,7 +7,7 @@ reads the entries of any noun, is not enough.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
@@ -23,7 +23,8 @@ class HistoryEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     what        acquired, waiting, withdrew, released, reclaimed, refused (``reason`` says why),
                 broken and requeued (an operator, ``by``, ended it, and ``says`` why);
                 ``joined``, ``left``, ``lapsed`` for a session; published, blocked, unblocked,
-                ready, claimed, completed, failed, dead, cancelled, retried, noted for a task; sent,
+                ready, claimed, completed, failed, dead, cancelled, retried, noted, edited
+                (``changed`` has the values before and after), dropped for a task; sent,
                 received for a message; asked, replied, expired, handed, cancelled for a question;
                 stop for the agent that is asked to end; ``forgotten`` for data that was deleted;
                 else the outcome of the entry
@@ -62,6 +63,7 @@ class HistoryEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     count: int | None = None
     reason: str = ""
     says: str = ""
+    changed: dict[str, Any] = {}
     session: str = ""
     trace: str = ""
 

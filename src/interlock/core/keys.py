@@ -32,6 +32,7 @@ Tasks
     meta/needed           rewritten when a task is published that needs a failed one, and when such
                           tasks are deleted
     meta/suspected        rewritten before a scan for tasks that need a failed one
+    meta/edited-needs     rewritten by each commit that adds needs to an existing task
     meta/over             the number of finished tasks at the last scan, and their age
     meta/labelled         tasks of versions without labels/ are listed there
 Schedules
@@ -294,6 +295,7 @@ NEEDED = "meta/needed"
 SUSPECTED = "meta/suspected"
 FINISHED = "meta/over"
 LABELLED = "meta/labelled"
+EDITED_NEEDS = "meta/edited-needs"
 NEW_TASKS = "meta/new-tasks"
 GATES_WAIT = "meta/gates-wait"
 CHECKPOINT = "meta/checkpoint"

@@ -42,6 +42,8 @@ class Job(Struct, kw_only=True):
     ended: Held | None = None
     newest: int = 0
     number: int = 0
+    named: int = 0
+    """The number of its youngest need, if an edit gave it that."""
 
 
 class Times(Struct):
@@ -141,9 +143,56 @@ class Model:
         self._place(job)
         job.attempts, job.rests_until, job.cancelled, job.ended = 0, 0.0, False, None
 
+    def edit(self, job: Job, *, priority: int, requires: frozenset[str]) -> None:
+        """Its worker gets it as it is then."""
+        job.priority, job.requires = priority, requires
+
+    def set_needs(self, job: Job, needs: tuple[str, ...]) -> None:
+        """It needs these tasks, which exist; those that it needed before are still meant."""
+        job.needs = needs
+        numbers = [self.jobs[need].number for need in needs if need in self.jobs]
+        job.named = max(numbers, default=0)
+        was, met = job.state, self._met(job)
+        if was == "blocked" and met:
+            self._place(job)
+        elif was == "pending" and not met:
+            job.state, job.early, job.rests_until = "blocked", False, 0.0
+
+    def leads_back(self, job: Job, needs: Iterable[str]) -> bool:
+        """Whether a task would wait for itself with these needs."""
+        left, known = list(needs), set[str]()
+        while left:
+            name = left.pop()
+            if name == job.name:
+                return True
+            need = self.jobs.get(name)
+            if need is None or name in known or need.state in ("complete", "dropped"):
+                continue
+            known.add(name)
+            left += [each for each in need.needs if self.is_meant(need, each)]
+        return False
+
+    def is_meant(self, job: Job, need: str) -> bool:
+        """Whether a task of this id is the one that a task needs."""
+        return need in self.jobs and self._meant(job, self.jobs[need])
+
+    def drop(self, job: Job) -> None:
+        """It never began and never will; it needs nothing any more."""
+        assert not job.attempts
+        job.state, job.needs, job.ended = "dropped", (), None
+
+    def again(self, job: Job) -> None:
+        """A new task has the id of one that ended, and its dependents wait for it."""
+        before = self.jobs[job.name]
+        job.number, job.newest = before.number, before.newest
+        self.jobs[job.name] = job
+        numbers = [self.jobs[need].number for need in job.needs]
+        job.named = max(numbers, default=0)
+        self._place(job)
+
     def forget(self, job: Job) -> None:
         """It had ended; its dependents do not wait for it any more."""
-        assert job.state in ("complete", "failed", "dead"), job
+        assert job.state in ("complete", "failed", "dead", "dropped"), job
         del self.jobs[job.name]
         if job.state == "complete":
             self.done.append(job.name)
@@ -154,7 +203,7 @@ class Model:
 
     def _meant(self, job: Job, need: Job) -> bool:
         """A task needs a task that existed before it, not a later one of the same id."""
-        return need.number < job.number
+        return need.number < job.number or need.number <= job.named
 
     def _place(self, job: Job) -> None:
         job.state = "pending" if self._met(job) else "blocked"

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.entry import decode
-from interlock.nouns.tasks.task import Spec, TaskOwner, TaskStatus
+from interlock.nouns.tasks.task import UNSUCCESSFUL, Spec, TaskOwner, TaskStatus
 from interlock.nouns.tasks.task_change import NoteBook
 from interlock.nouns.tasks.task_reader import (
     decode_book,
@@ -187,11 +187,12 @@ def _gates(board: Board) -> Iterator[str]:
 
 def _later(board: Board, need: str, task: str) -> bool:
     """Whether another task has the id of the need by now."""
-    return need in board.created and board.created[need] > board.created[task]
+    named = max(board.created[task], board.specs[task].needs_at)
+    return need in board.created and board.created[need] > named
 
 
 def _indexes(board: Board) -> Iterator[str]:
-    over = {t for t, status in board.statuses.items() if status.state in ("failed", "dead")}
+    over = {t for t, status in board.statuses.items() if status.state in UNSUCCESSFUL}
     if over != board.ended:
         yield f"ended {board.ended}, over {over}"
     labels = {task: set(spec.labels) for task, spec in board.specs.items() if spec.labels}

@@ -1,8 +1,9 @@
 """Tasks against a model that only knows their purpose.
 
 The machine publishes tasks of all kinds, lets workers claim them by name and in order, finish them
-in all ways, with ended claims too, freeze until they expire, and leave; it cancels, retries,
-lets time pass, sets the wall clock, and closes and opens a gate.  After each act
+in all ways, with ended claims too, freeze until they expire, and leave; it edits tasks and their
+needs, drops them and uses ids of ended ones again, cancels, retries, lets time pass, sets the wall
+clock, and closes and opens a gate.  After each act
     the answer is what a model says that knows neither stores nor commits (``task_model.py``),
     every task stands as the model says, and
     the bare items agree with each other (``task_truths.py``).
@@ -34,7 +35,7 @@ from tests.nouns.tasks import task_truths
 from tests.nouns.tasks.task_model import LONGEST_REST, Held, Job, Model, Times
 
 from interlock import guard
-from interlock.errors import Lapsed
+from interlock.errors import BadInput, Lapsed
 from interlock.nouns.guards.calls import GuardCalls
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.retention import TaskRetention
@@ -78,7 +79,8 @@ ACTS = (
     *(["next", "claim", "finish", "advance"] * 3),
     *("publish", "publish", "finish_what_may_be_over", "cancel", "send_back", "send_back"),
     *("freeze", "leave", "join", "make_progress", "publish_again", "meddle", "set_the_clock"),
-    *("forget", "use_the_gate", "use_the_gate"),
+    *("forget", "use_the_gate", "use_the_gate", "edit", "edit", "edit_needs", "edit_needs"),
+    *("drop", "publish_ended", "publish_ended"),
 )
 
 
@@ -196,7 +198,9 @@ class TaskMachine(RuleBasedStateMachine):
         name = next(name for n in count() if (name := f"t/{n}") not in known)
         self._publish(self._worker(data), name, tuple(filter(None, needs)), **terms)
 
-    def _publish(self, session: str, name: str, needs: tuple[str, ...], **terms: Any) -> None:
+    def _publish(
+        self, session: str, name: str, needs: tuple[str, ...], *, again: bool = False, **terms: Any
+    ) -> None:
         self.clock.advance(0.001)  # so that one of two processes is the earlier one
         client, wall, here = self.clients[session], self.clock.wall(), self.now
         moments = {key: terms.pop(key) for key in ("not_before", "deadline")}
@@ -213,6 +217,7 @@ class TaskMachine(RuleBasedStateMachine):
                 guard=guards,
                 labels=("odd",) if name[-1] in "13579" else (),
                 backoff_most=LONGEST_REST,
+                again=again,
                 **moments,
                 **{word: term for word, term in terms.items() if word != "guarded"},
             )
@@ -224,9 +229,12 @@ class TaskMachine(RuleBasedStateMachine):
             absolute["deadline"] = here + moments["deadline"] if self.moves else NEVER
         terms["requires"] = frozenset(terms["requires"])
         job = Job(name=name, at=self._moment(session), needs=needs, **absolute, **terms)
-        self.model.publish(job)
+        if again:
+            self.model.again(job)
+        else:
+            self.model.publish(job)
         jobs = self.model.jobs
-        ended = tuple(need for need in needs if jobs[need].state in ("failed", "dead"))
+        ended = tuple(need for need in needs if jobs[need].state in core.UNSUCCESSFUL)
         assert isinstance(published, core.Published), published
         due = (name, self._state(job), ended, GATE.name if self.model.kept(job) else "")
         assert (published.task, published.state, published.ended, published.guard) == due
@@ -246,6 +254,99 @@ class TaskMachine(RuleBasedStateMachine):
         self._moment(session)
         assert isinstance(client.run(client.tasks.publish(task, "other")), core.TaskExists)
         self.observe()
+
+    # Changes of the plan.
+
+    def edit(self, data: st.DataObject) -> None:
+        job, client = self.model.jobs[self._task(data)], self.clients[self._worker(data)]
+        wanted = {word: data.draw(TERMS[word], word) for word in ("priority", "requires")}
+        got = client.run(client.tasks.edit(job.name, **wanted))
+        wanted["requires"] = frozenset(wanted["requires"])
+        if self._can_be_edited(got, job):
+            assert isinstance(got, core.TaskEdited), got
+            before = {"priority": job.priority, "requires": job.requires}
+            assert got.changed.keys() == {word for word in wanted if wanted[word] != before[word]}
+            self.model.edit(job, **wanted)
+        self.observe()
+
+    def edit_needs(self, data: st.DataObject) -> None:
+        job, client = self.model.jobs[self._task(data)], self.clients[self._worker(data)]
+        others = sorted(name for name in self.model.jobs if name != job.name)
+        names = st.lists(st.sampled_from(others or [""]), max_size=2, unique=True)
+        if not others:
+            return
+        meant = tuple(
+            n for n in job.needs if n not in self.model.jobs or self.model.is_meant(job, n)
+        )
+        if data.draw(st.booleans(), "all"):
+            needs = tuple(data.draw(names, "needs"))
+            terms: Terms = {"needs": needs}
+        else:
+            more = tuple(data.draw(names, "more"))
+            less = (
+                ()
+                if not job.needs
+                else tuple(data.draw(st.lists(st.sampled_from(job.needs), max_size=1)))
+            )
+            more = tuple(name for name in more if name not in less)
+            if not more and not less:
+                return
+            terms = {"add_needs": more, "remove_needs": less}
+            kept = tuple(name for name in job.needs if name not in less)
+            needs = tuple(dict.fromkeys((*kept, *more)))
+            if needs != job.needs:
+                needs = tuple(n for n in needs if n in meant or n not in job.needs)
+        refused = job.state in ("blocked", "pending") and self.model.leads_back(job, needs)
+        if refused and needs != job.needs:
+            with pytest.raises(BadInput, match="would wait for itself"):
+                client.run(client.tasks.edit(job.name, **terms))
+            self.observe()
+            return
+        got = client.run(client.tasks.edit(job.name, **terms))
+        if self._can_be_edited(got, job) and needs != job.needs:
+            self.model.set_needs(job, needs)
+            assert getattr(got, "state", "") == self._state(job), (got, job)
+        self.observe()
+
+    def _can_be_edited(self, got: object, job: Job) -> bool:
+        if job.state in ("blocked", "pending"):
+            assert isinstance(got, core.TaskEdited), got
+            return True
+        assert isinstance(got, core.Unchanged), got
+        assert got.state == job.state
+        return False
+
+    def drop(self, data: st.DataObject) -> None:
+        job, client = self.model.jobs[self._task(data)], self.clients[self._worker(data)]
+        got = client.run(client.tasks.drop(job.name))
+        if job.state in ("blocked", "pending") and not job.attempts:
+            self.model.drop(job)
+        assert isinstance(got, core.TasksDropped if job.state == "dropped" else core.Unchanged)
+        self.observe()
+
+    def publish_ended(self, data: st.DataObject) -> None:
+        """The id of a task that ended is used again, if it was not completed."""
+        jobs = self.model.jobs
+        over = sorted(name for name, job in jobs.items() if job.state in core.UNSUCCESSFUL)
+        task = data.draw(st.sampled_from(over or sorted(jobs)), "task")
+        session = self._worker(data)
+        client = self.clients[session]
+        if jobs[task].state not in core.UNSUCCESSFUL:
+            self._moment(session)
+            got = client.run(client.tasks.publish(task, again=True))
+            assert isinstance(got, core.TaskExists)
+            self.observe()
+            return
+        others = st.sampled_from([name for name in jobs if name != task] or [""])
+        needs = tuple(filter(None, data.draw(st.lists(others, max_size=2, unique=True), "needs")))
+        if self.model.leads_back(jobs[task], needs):
+            self._moment(session)
+            with pytest.raises(BadInput, match="would wait for itself"):
+                client.run(client.tasks.publish(task, needs=needs, again=True))
+            self.observe()
+            return
+        terms = {word: data.draw(draw, word) for word, draw in TERMS.items()}
+        self._publish(session, task, needs, again=True, **terms)
 
     def claim(self, data: st.DataObject) -> None:
         session, task = self._worker(data), self._task(data)
@@ -288,7 +389,7 @@ class TaskMachine(RuleBasedStateMachine):
                 assert (job.state, self.model.is_due(job)) == ("pending", False)
             case core.NoTask(state=state):
                 assert state == job.state
-                assert state in ("complete", "failed", "dead")
+                assert state in ("complete", *core.UNSUCCESSFUL)
             case other:
                 raise AssertionError(other)
 

@@ -194,7 +194,11 @@ def _task(id_: str, status: Item | None, spec: Item | None, owner: Item | None) 
 def _matches(chosen: c.TaskFilter, task: _Task) -> bool:
     return (
         task.id.startswith(chosen.prefix)
-        and chosen.state in ("", task.status.state)
+        and (
+            task.status.state != "dropped"
+            if not chosen.state
+            else chosen.state == task.status.state
+        )
         and (not chosen.requires or chosen.requires in task.spec.requires)
         and (not chosen.needs or chosen.needs in task.spec.needs)
         and (not chosen.label or chosen.label in task.spec.labels)

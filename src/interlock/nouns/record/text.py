@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from interlock.runtime.text import ago, columns, lasting
+from interlock.runtime.text import ago, as_json, columns, lasting
 
 if TYPE_CHECKING:
     from interlock.core.entry import RecordLine
@@ -295,14 +295,24 @@ def _went(each: HistoryEvent) -> Iterator[str]:
             yield f"since {by}"
         case "requeued":
             yield f"its claim was ended by {each.by or each.agent}"
+        case "ready" if each.on == "edit":
+            yield "since no need is left"
         case "ready":
             yield f"since {each.on} passes" if each.on else "since its time has come"
         case "noted":
             yield f"note {each.on}"
+        case "edited":
+            yield from (f"{name} {_value(*values)}" for name, values in each.changed.items())
+            yield from [f"blocked on {each.on}"] if each.on else []
         case "blocked":
             yield from [f"now on {each.on}"] if each.on else []
         case _:
             yield from [f"blocked on {each.on}"] if each.on else []
+
+
+def _value(old: object, new: object) -> str:
+    """The values of a field before and after an edit, as one line of JSON each."""
+    return " -> ".join(as_json(value) for value in (old, new))
 
 
 def _names(agents: tuple[str, ...]) -> str:

@@ -50,7 +50,7 @@ ROUNDS = 40
 ERROR_LIMIT = 64 * 1024
 REMEMBERED = 1000
 """Requests whose items a process remembers until they are answered."""
-_DONE = ("complete", "failed", "dead")
+_DONE = ("complete", "failed", "dead", "dropped")
 
 
 class Answer(Struct, frozen=True, kw_only=True):

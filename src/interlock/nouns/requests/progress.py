@@ -128,7 +128,7 @@ def _unfinished(received: ReceivedRequest, task: TaskProgress) -> Progress:
     if task.state == "running":
         says = f"{task.agent} works on it"
         return Progress(step=6, place=task.agent, says=says, next=f"{task.agent} answers")
-    if task.state in ("complete", "failed", "dead", ""):
+    if task.state in ("complete", "failed", "dead", "dropped", ""):
         says = f"its task is {task.state or 'gone'}, and its result is not sent yet"
         return Progress(step=6, place="tasks", says=says, next="'interlock maintain' answers")
     says = f"its task is {task.state}: no worker for {received.head.to_agent} has claimed it"

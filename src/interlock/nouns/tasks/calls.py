@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from interlock.client_context import Moment
@@ -20,6 +20,7 @@ from interlock.runtime.identity import Identity
 from interlock.steps import Op
 
 if TYPE_CHECKING:
+    from interlock.nouns.tasks.edit_rules import ListEdit
     from interlock.nouns.tasks.history import TaskEventFeed
     from interlock.nouns.tasks.plan import PlanEntry as Draft
     from interlock.nouns.tasks.task import Checked, Imported, PlanExists
@@ -51,6 +52,7 @@ class TaskCalls(Calls[D]):
         retries: int = task_types.RETRIES,
         backoff: float | str = task_types.BACKOFF,
         backoff_most: float | str = task_types.BACKOFF_MOST,
+        again: bool = False,
         given: Given = (),
     ) -> Op[task_types.PublishOutcome]:
         """Publish a task; without an id it gets a fresh one.
@@ -63,6 +65,9 @@ class TaskCalls(Calls[D]):
         ``not_before`` a moment, and is a dead letter if no worker began it by its ``deadline``
         (a duration from now, or a time).  An attempt that fails is repeated up to ``retries``
         times, after a rest of ``backoff``, twice that, and so on, up to ``backoff_most``.
+
+        An id that is taken is refused.  With ``again`` the id of a task that failed, was cancelled
+        or dropped, or is a dead letter, may be used again: tasks that need it wait for the new one.
 
         ``given`` are grants that this relies on: proofs (``held.check()``), or tokens
         (``"lock/deploy=12"``).  If one of them is over when it is committed, nothing happens, and
@@ -96,9 +101,82 @@ class TaskCalls(Calls[D]):
             trace=self.context.purpose,
         )
         identity = self._identity(given)
-        return self._fenced(identity, self.context.tasks.publish(identity.actor, id_, spec))
+        publishing = self.context.tasks.publish(
+            identity.actor, id_, spec, again=validate.flag(again, "again")
+        )
+        return self._fenced(identity, publishing)
 
     add = publish
+
+    @call
+    def edit(
+        self,
+        task: str,
+        *,
+        priority: int | None = None,
+        title: str | None = None,
+        text: str | None = None,
+        data: object = UNSET,
+        labels: Iterable[str] | None = None,
+        add_labels: Iterable[str] = (),
+        remove_labels: Iterable[str] = (),
+        requires: Iterable[str] | None = None,
+        add_requires: Iterable[str] = (),
+        remove_requires: Iterable[str] = (),
+        needs: Iterable[str] | None = None,
+        add_needs: Iterable[str] = (),
+        remove_needs: Iterable[str] = (),
+        given: Given = (),
+    ) -> Op[task_types.EditOutcome]:
+        """Change a task that no worker has; what is not given stays as it is.
+
+        ``labels``, ``requires`` and ``needs`` replace the whole list; ``add_...`` and
+        ``remove_...`` change some of its names.  It is one commit: if a worker claims the task
+        first, nothing changes, and the answer is ``Unchanged``; if the edit comes first, the
+        worker gets the task as it is now.  Needs that lead back to the task are refused.  The
+        answer has the old and the new values, and so has the record.
+        """
+        from interlock.nouns.tasks.edit_rules import SpecEdit
+
+        id_ = validate.task_id(task)
+        wanted = SpecEdit(
+            priority=UNSET
+            if priority is None
+            else validate.integer(priority, "priority", *task_types.PRIORITIES),
+            title=UNSET if title is None else validate.title(title),
+            text=UNSET if text is None else validate.lines(text),
+            data=UNSET
+            if data is UNSET
+            else Raw(validate.payload(data, "data", task_types.DATA_LIMIT)),
+            labels=_list_edit("labels", labels, add_labels, remove_labels, task_types.LABELS_LIMIT),
+            requires=_list_edit(
+                "requires", requires, add_requires, remove_requires, task_types.REQUIRES_LIMIT
+            ),
+            needs=_list_edit("needs", needs, add_needs, remove_needs, task_types.NEEDS_LIMIT),
+        )
+        if wanted == SpecEdit():
+            raise BadInput(
+                f"say what to change of task {id_!r}: its priority, title, text, data, labels,"
+                " requires or needs"
+            )
+        if id_ in (*wanted.needs.add, *(wanted.needs.exactly or ())):
+            raise BadInput(f"task {id_!r} needs itself; drop that need")
+        identity = self._identity(given)
+        return self._fenced(identity, self.context.tasks.edits.edit(identity.actor, id_, wanted))
+
+    @call
+    def drop(self, *tasks: str, reason: str = "", given: Given = ()) -> Op[task_types.DropOutcome]:
+        """Drop tasks that never began: all of these with one commit, or none.
+
+        A task that needs one of them stays blocked until its needs are edited, or until the id is
+        published again; ``waiting`` of the answer names such tasks.
+        """
+        ids = validate.names(tasks, "tasks", task_types.DROPPED_AT_ONCE)
+        if not ids:
+            raise BadInput("name the tasks to drop")
+        identity = self._identity(given)
+        why = reason_text(reason)
+        return self._fenced(identity, self.context.tasks.edits.drop(identity.actor, ids, why))
 
     @call
     def publish_all(
@@ -525,6 +603,28 @@ def _guards(given: str | Iterable[str], what: str) -> tuple[str, ...]:
     """The names of guards: one, or several."""
     several = (given,) if isinstance(given, str) else given
     return validate.names(several, what, task_types.GUARDS_LIMIT)
+
+
+def _list_edit(
+    what: str,
+    exactly: Iterable[str] | None,
+    add: Iterable[str],
+    remove: Iterable[str],
+    most: int,
+) -> ListEdit:
+    """How a list of a task changes."""
+    from interlock.nouns.tasks.edit_rules import ListEdit
+
+    found = ListEdit(
+        exactly=None if exactly is None else validate.names(exactly, what, most),
+        add=validate.names(add, f"add_{what}", most),
+        remove=validate.names(remove, f"remove_{what}", most),
+    )
+    if found.exactly is not None and (found.add or found.remove):
+        raise BadInput(f"{what!r} is the whole list; leave out 'add_{what}' and 'remove_{what}'")
+    if both := [name for name in found.add if name in found.remove]:
+        raise BadInput(f"{both[0]!r} is both added to {what} and removed; do one of them")
+    return found
 
 
 def _states(given: Iterable[str]) -> frozenset[task_types.State]:

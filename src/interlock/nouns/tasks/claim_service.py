@@ -651,6 +651,8 @@ class ClaimService:
                 text=spec.text,
                 labels=spec.labels,
             )
+        else:  # an earlier claim may have kept them, and an edit may have changed them since
+            self.specs.pop(outcome.task, None)
         data = msgspec.json.decode(outcome.data)
         return replace(outcome, token=base + (done.revision or 0), data=data)
 

@@ -138,7 +138,7 @@ def settle_gate(
         return keep(changes, id_, checked, checked.refusal)
     spec = changes.facts.spec(id_)
     progress_rules.read_requirement_sets(changes, [spec])
-    changes.move(id_, "unblock", "pending", **_last_attempt(status))
+    changes.move(id_, "unblock", "pending", **rules.last_attempt(status))
     changes.enter_queue(id_, spec)
     changes.task_event("ready", "")
     decision = changes.decision(Moved(tasks=1), "task.ready", f"task/{id_}")
@@ -169,7 +169,7 @@ def keep(
             guard=guard,
             failures=failures + bool(delay),
             due=due,
-            **_last_attempt(status),
+            **rules.last_attempt(status),
         )
         changes.put(keys.behind_guard(guard, id_), {})
         if due:
@@ -214,18 +214,6 @@ def _fail(
 def _leave_queue(changes: TaskChanges, id_: str, status: TaskStatus) -> None:
     if status.state == "pending" and not status.due:
         changes.delete(changes.facts.spec(id_).ready_key(id_))
-
-
-def _last_attempt(status: TaskStatus | None) -> dict[str, object]:
-    """Which claim ended last, and why: its worker may ask again."""
-    if status is None or not status.token:
-        return {}
-    return {
-        "reason": status.reason,
-        "by": status.by,
-        "token": status.token,
-        "session": status.session,
-    }
 
 
 def blocked(id_: str, refusal: GuardRefusal, retry_in: float | None = None) -> task.TaskBlocked:

@@ -16,7 +16,7 @@ from interlock.core import keys
 from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait
 from interlock.nouns.agents.views import SessionOverview, all_deaths, session_overview
-from interlock.nouns.tasks.task import BATCH, EndedEntry, TaskOwner, TaskStatus
+from interlock.nouns.tasks.task import BATCH, UNSUCCESSFUL, EndedEntry, TaskOwner, TaskStatus
 from interlock.nouns.tasks.task_reader import (
     decode_claim,
     decode_ended,
@@ -350,15 +350,18 @@ def _later_needs(
         spec = readable(decode_spec, items[keys.data(task)])
         need = next((each for each in spec.needs if each in ended), "") if spec else ""
         if need:
-            found.append((task, need))
-    status = yield from looked_up(keys.status(each) for pair in found for each in pair)
-    return [(task, need) for task, need in found if _is_older(need, task, status)]
+            found.append((task, need, spec.needs_at if spec else 0))
+    status = yield from looked_up(keys.status(each) for pair in found for each in pair[:2])
+    return [(task, need) for task, need, named in found if _is_meant(need, task, named, status)]
 
 
-def _is_older(need: str, task: str, items: Mapping[str, Item | None]) -> bool:
-    """Whether the need is meant; a younger one has the id of one that was complete and deleted."""
+def _is_meant(need: str, task: str, named: int, items: Mapping[str, Item | None]) -> bool:
+    """Whether the need is meant; a younger one has the id of one that was complete and deleted.
+
+    ``named`` is the revision of the youngest need that an edit gave the task.
+    """
     first, own = items[keys.status(need)], items[keys.status(task)]
-    return first is not None and own is not None and first.created < own.created
+    return first is not None and own is not None and first.created < max(own.created, named + 1)
 
 
 def _blocked_for_good(
@@ -368,21 +371,26 @@ def _blocked_for_good(
     lines = 0
     for need, tasks in found.items():
         status = known[need]
-        if status is None or status.state not in ("failed", "dead"):
+        if status is None or status.state not in UNSUCCESSFUL:
             continue
         still = [task for task in tasks if (each := known[task]) and each.state == "blocked"]
         lines += bool(still)
         if not still or lines > LINES:
             continue
         word = "died" if status.state == "dead" else "failed" if status.token else "was cancelled"
+        back = f"send the need back: interlock task retry {quote(need)} --agent NAME"
+        if status.state == "dropped":
+            word = "was dropped"
+            back = f"publish the need again: interlock task add {quote(need)} --again --agent NAME"
         why, first = status.reason or "no reason was given", still[0]
         more = _more(len(still) - 1, "task is blocked", "tasks are blocked")
         yield _problem(
             "blocked",
             first,
             f"it needs {need}, which {word} {span(now - status.since)} ago ({why}){more}",
-            f"send the need back: interlock task retry {quote(need)} --agent NAME;"
-            f" or give up what needs it: interlock task cancel {quote(first)} --agent NAME",
+            f"{back}; or let the task go on without it: interlock task edit {quote(first)}"
+            f" --remove-needs {quote(need)} --agent NAME; or give it up:"
+            f" interlock task cancel {quote(first)} --agent NAME",
             since=status.since,
         )
     if lines > LINES:

@@ -50,7 +50,7 @@ _PAGE = 100
 _ENDS = ("released", "completed", "failed", "dead", "reclaimed", "cancelled", "requeued")
 _BEGINS = ("published", "retried")
 _COUNTED = ("failed", "reclaimed")
-_WITH_REASON = ("failed", "dead", "cancelled")
+_WITH_REASON = ("failed", "dead", "cancelled", "dropped")
 _SAYS = ("requeued", "blocked", "warned")
 """The events whose entries say why."""
 _WAITS = {("task.wait", "waiting"): "waiting", ("task.withdraw", "withdrawn"): "withdrew"}
@@ -272,6 +272,7 @@ class TaskHistory(NounHistory):
             rests=_rests(line, thing),
             reason=_reason(line, what, thing),
             says=_says(line, event, what),
+            changed=event.details if what == "edited" else {},
         )
 
     def _claim(self, line: RecordLine, event: Event, thing: str) -> HistoryEvent:
@@ -293,6 +294,8 @@ class TaskHistory(NounHistory):
 
 def _ready(line: RecordLine, thing: str) -> HistoryEvent:
     """All its needs are complete, its guards pass, or it is due."""
+    if line.verb == "task.edit":
+        return history_event(line, "", "ready", thing, by=line.agent, on="edit")
     if line.verb == "task.ready":
         left = [key for key in line.deleted if key.startswith(keys.BEHIND_GUARDS)]
         own = [keys.hangs_of(key)[0] for key in left if keys.task_in_index(key) == _task(thing)]
@@ -359,5 +362,6 @@ def with_reason(found: tuple[HistoryEvent, ...], task: str) -> Op[tuple[HistoryE
     last = next((each for each in reversed(found) if each.what in _WITH_REASON), None)
     if last is None or status is None or status.state in ("running", "complete"):
         return found
-    reason = status.reason if last.what != "cancelled" else status.reason.partition(": ")[2]
+    said = status.reason
+    reason = said.partition(": ")[2] if last.what in ("cancelled", "dropped") else said
     return tuple(replace(each, says=reason) if each is last else each for each in found)

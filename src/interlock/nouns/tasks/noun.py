@@ -5,7 +5,7 @@ It is long, since each operation is declared with all its options, and in one pl
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
-from msgspec import field
+from msgspec import UNSET, field
 
 from interlock.core import keys
 from interlock.core.outcomes import GivenFenced
@@ -89,6 +89,47 @@ class TaskAdd(Request, frozen=True, kw_only=True):
     backoff_most: Annotated[Duration, option("duration", "the longest pause")] = (
         task_types.BACKOFF_MOST
     )
+    again: Annotated[
+        bool, option("flag", "also under the id of a task that failed, died or was dropped")
+    ] = False
+    given: Given = ()
+
+
+class TaskEdit(Request, frozen=True, kw_only=True):
+    """Change a task."""
+
+    task: Task
+    priority: Annotated[
+        int | None,
+        option(
+            "int",
+            "a lower number comes first",
+            least=keys.LEAST_PRIORITY,
+            most=keys.GREATEST_PRIORITY,
+        ),
+    ] = None
+    title: Annotated[str | None, option("text", "what it is about, in a line; '' for none")] = None
+    text: Annotated[
+        str | None, option("body", "what to do, in any words; - for stdin; '' for none")
+    ] = None
+    data: Annotated[Any, option("json", f"the data for its worker: {_JSON}")] = UNSET
+    label: Annotated[Names | None, option("names", "all its labels; '' for none")] = None
+    add_label: Annotated[Names, option("names", "labels that it gets")] = ()
+    remove_label: Annotated[Names, option("names", "labels that it loses")] = ()
+    requires: Annotated[Names | None, option("names", "all it requires; '' for nothing")] = None
+    add_requires: Annotated[Names, option("names", "abilities that it requires as well")] = ()
+    remove_requires: Annotated[Names, option("names", "abilities that it requires no more")] = ()
+    needs: Annotated[Names | None, option("names", "all its needs; '' for none")] = None
+    add_needs: Annotated[Names, option("names", "tasks that it needs as well")] = ()
+    remove_needs: Annotated[Names, option("names", "tasks that it needs no more")] = ()
+    given: Given = ()
+
+
+class TaskDrop(Request, frozen=True, kw_only=True):
+    """Drop tasks."""
+
+    tasks: Annotated[Names, option("names", "the ids of the tasks", positional=True)]
+    reason: Annotated[str, option("text", "the reason, shown to others")] = ""
     given: Given = ()
 
 
@@ -357,6 +398,7 @@ def _add(fleet: "FleetCalls", request: TaskAdd) -> "Op[task_types.PublishOutcome
         retries=request.retries,
         backoff=request.backoff,
         backoff_most=request.backoff_most,
+        again=request.again,
     )
 
 
@@ -366,6 +408,30 @@ def _begins(request: TaskAdd) -> str | float | None:
     if len(given) > 1:
         raise BadInput("--at, --in and --not-before say the same thing; give one of them")
     return given[0] if given else None
+
+
+def _edit(fleet: "FleetCalls", request: TaskEdit) -> "Op[task_types.EditOutcome]":
+    return fleet.tasks.edit(
+        request.task,
+        priority=request.priority,
+        title=request.title,
+        text=request.text,
+        data=request.data,
+        labels=_whole_list(request.label),
+        add_labels=request.add_label,
+        remove_labels=request.remove_label,
+        requires=_whole_list(request.requires),
+        add_requires=request.add_requires,
+        remove_requires=request.remove_requires,
+        needs=_whole_list(request.needs),
+        add_needs=request.add_needs,
+        remove_needs=request.remove_needs,
+    )
+
+
+def _whole_list(names: Names | None) -> Names | None:
+    """The names of a list; a command line writes an empty one as ''."""
+    return () if names == ("",) else names
 
 
 def _done(fleet: "FleetCalls", request: TaskDone) -> "Op[task_types.CompleteOutcome]":
@@ -436,6 +502,29 @@ NOUN = Noun(
                 "interlock task add t4 --in 2h --agent ada",
                 "interlock task add t3 --guard calm --evidence tested --agent ada",
             ),
+        ),
+        Operation(
+            name="task edit",
+            help="change a task that no worker has: one commit, old values stay in the record",
+            request=TaskEdit,
+            outcomes=(task_types.TaskEdited, task_types.Unchanged, GivenFenced),
+            needs="agent",
+            act=_edit,
+            examples=(
+                "interlock task edit t2 --priority 1 --agent ada",
+                "interlock task edit t2 --add-needs t1 --remove-label later --agent ada",
+                "interlock task edit t2 --needs '' --agent ada",
+            ),
+        ),
+        Operation(
+            name="task drop",
+            help="drop tasks that never began: all of these, or none",
+            request=TaskDrop,
+            outcomes=(task_types.TasksDropped, task_types.Unchanged, GivenFenced),
+            needs="agent",
+            call="tasks.drop",
+            spread="tasks",
+            examples=("interlock task drop t2 t3 --reason 'not needed any more' --agent ada",),
         ),
         Operation(
             name="task claim",

@@ -64,7 +64,7 @@ def create(
     changes.rely(keys.status(id_))
     if not queued:
         return changes.make_fresh(id_, spec)
-    at = -1 if need else first_unmet_need(changes, id_, spec.needs, 0)
+    at = -1 if need else first_unmet_need(changes, id_, spec, 0)
     if at is None:
         return changes.make_pending(id_, spec)
     on = need or spec.needs[at]
@@ -93,36 +93,41 @@ def _announce(changes: TaskChanges, id_: str, spec: Spec) -> None:
     changes.task_event("published", spec.by, id_)
 
 
-def first_unmet_need(
-    changes: TaskChanges, id_: str, needs: Sequence[str], first: int
-) -> int | None:
+def first_unmet_need(changes: TaskChanges, id_: str, spec: Spec, first: int) -> int | None:
     """The index of the first need that is not complete, from ``first`` on; None if there is none.
 
-    A need that does not exist was complete (``retention_rules.py``).  A need that was published
-    after the task is another task that has the id by now.
+    A need that does not exist was complete (``retention_rules.py``).
     """
-    width = NEEDS_AT_FIRST
+    width, needs = NEEDS_AT_FIRST, spec.needs
     while first < len(needs):
         some = needs[first : first + width]
         changes.facts.need_statuses(some)
         for number, need in enumerate(some, first):
             status = changes.status(need)
-            if status is not None and status.state != "complete" and _meant(changes, id_, need):
+            if (
+                status is not None
+                and status.state != "complete"
+                and is_meant(changes, id_, spec, need)
+            ):
                 return number
         first, width = first + width, width * NEEDS_FACTOR
     return None
 
 
-def _meant(changes: TaskChanges, id_: str, need: str) -> bool:
-    """Whether a need was published before the task, or together with it."""
+def is_meant(changes: TaskChanges, id_: str, spec: Spec, need: str) -> bool:
+    """Whether a need existed when the task was published, or was given this need by an edit.
+
+    A younger one is another task that has the id by now.
+    """
     own = changes.facts.oldest.get(id_, 0)  # 0 for a task that is being published
-    return not own or changes.facts.oldest.get(need, 0) <= own
+    named = changes.facts.base + spec.needs_at if spec.needs_at else 0
+    return not own or changes.facts.oldest.get(need, 0) <= max(own, named)
 
 
 def read_needs(
     changes: TaskChanges, needs: Sequence[str], besides: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """Read all of these before a task is published; returns the needs that failed or are dead.
+    """Read all of these before a task is published; returns the needs that ended unsuccessfully.
 
     Retention must notice a new dependent of a failed task, so the mark is read no later than the
     needs.  A need that is open may fail and be suspected before this commit, which then conflicts.
@@ -134,7 +139,7 @@ def read_needs(
     unmet = [(need, each.state) for need, each in found if each and each.state != "complete"]
     if unmet:
         changes.rely(keys.SUSPECTED)
-    ended = tuple([need for need, state in unmet if state in ("failed", "dead")])
+    ended = tuple([need for need, state in unmet if state in task.UNSUCCESSFUL])
     if ended:
         changes.rely(keys.NEEDED)
         changes.put(keys.NEEDED, {})
@@ -268,7 +273,7 @@ def _next_need(changes: TaskChanges, id_: str) -> int | None:
     status = changes.status(id_)
     if status is None or status.state != "blocked":
         return None
-    return first_unmet_need(changes, id_, changes.facts.spec(id_).needs, status.place + 1)
+    return first_unmet_need(changes, id_, changes.facts.spec(id_), status.place + 1)
 
 
 def count_failure(

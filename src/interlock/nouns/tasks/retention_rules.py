@@ -2,24 +2,24 @@
 
     complete       is deleted by age and by count, even if tasks need it: a complete task stays
                    complete, so a need that does not exist was complete
-    failed, dead   also by age and count, but only if no task needs it that is not complete: that
-                   task would take a deleted need for a complete one
+    failed, dead,  also by age and count, but only if no task needs it that is not complete: that
+    dropped        task would take a deleted need for a complete one
     a batch        as a task once it is complete; after that the plan can be imported again
 
 So there is one rule for a need that does not exist, and it cannot be wrong.  Its id may be used
-again; but a task needs the task that existed when it was published, and not a later one of the same
-id, else the new one might need the old, in a cycle.  All items of a task are deleted with one
-commit, which checks that the task is as it was read, and that none of its dependents is still to be
-unblocked.
+again; but a task needs the task that existed when it was published, or when an edit named it, and
+not a later one of the same id, else the new one might need the old, in a cycle.  All items of a
+task are deleted with one commit, which checks that the task is as it was read, and that none of its
+dependents is still to be unblocked.
 
 No index lists the dependents of a task that are not blocked on it, so before a failed task is
 deleted, all tasks are read once, from the first to the last.  A task that existed before is found,
-since its key never changes.  A commit that publishes a task which needs a failed one rewrites
-``meta/needed``, and so does the commit that deletes a failed task: both check it, so one of them
-sees the other.  A publisher may have read a need before it failed, without a check of it: so
-``meta/suspected`` is written before all tasks are read, and each commit that publishes a task with
-an open need checks it.  Tasks of an import appear later than they were planned, so while an import
-is under way no failed task is deleted.
+since its key never changes.  A commit that publishes a task which needs a failed one, or edits one
+so that it does, rewrites ``meta/needed``, and so does the commit that deletes a failed task: both
+check it, so one of them sees the other.  A publisher may have read a need before it failed, without
+a check of it: so ``meta/suspected`` is written before all tasks are read, and each commit that
+publishes a task with an open need checks it.  Tasks of an import appear later than they were
+planned, so while an import is under way no failed task is deleted.
 
 Ages are measured by the clocks of many workers, and a wrong one must do no harm.  Now is no later
 than our clock, nor than the newest entries of most other writers in the record: a client whose
@@ -37,7 +37,7 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.nouns.tasks import progress_rules
-from interlock.nouns.tasks.task import BATCH, Spec, State, TaskStatus
+from interlock.nouns.tasks.task import BATCH, UNSUCCESSFUL, Spec, State, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.runtime.retention import Forgotten, RetentionLimits
 from interlock.runtime.retention_clock import RecordedTime
@@ -53,7 +53,7 @@ OPERATIONS = 9
 """The most operations that deleting one task without labels and notes takes."""
 
 _NO_LABELS: Mapping[str, Sequence[str]] = {}
-_OVER: tuple[State, ...] = ("complete", "failed", "dead")
+_OVER: tuple[State, ...] = ("complete", *UNSUCCESSFUL)
 
 
 class EndedTask(Struct, frozen=True, kw_only=True, gc=False):

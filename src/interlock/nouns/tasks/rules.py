@@ -305,10 +305,10 @@ def cancel(changes: TaskChanges, id_: str, agent: str, reason: str) -> Decision[
     """End a task as failed; its worker finds its claim fenced at its next act."""
     status = changes.facts.status(id_)
     if status is None or changes.is_hidden(status):
-        return Decision(outcome=_absent(id_, status))
+        return Decision(outcome=absent(id_, status))
     if status.state == "failed" and status.reason.startswith(_CANCELLED):
         return Decision(outcome=task.TaskCancelled(task=id_, already=True))
-    if status.state in ("complete", "failed", "dead"):
+    if status.state not in OPEN:
         over = f"it is {status.state} already; nothing is left to cancel"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=over))
     _cancel(changes, id_, status, agent, reason)
@@ -347,7 +347,7 @@ def requeue(
     """End the claim of a worker for an operator, without counting an attempt."""
     status = changes.facts.status(id_)
     if status is None or changes.is_hidden(status):
-        return Decision(outcome=_absent(id_, status))
+        return Decision(outcome=absent(id_, status))
     held = changes.facts.claim(id_)
     if status.state != "running" or held is None:
         why = f"it is {status.state}; only a running task can be requeued"
@@ -378,12 +378,14 @@ def retry(changes: TaskChanges, id_: str, agent: str) -> Decision[task.RetryOutc
     """Put a failed or dead task back in the queue, with all its attempts."""
     status = changes.facts.status(id_)
     if status is None or changes.is_hidden(status):
-        return Decision(outcome=_absent(id_, status))
+        return Decision(outcome=absent(id_, status))
     if status.state not in ("failed", "dead"):
         reason = f"it is {status.state}; only a failed or dead task can be sent back"
+        if status.state == "dropped":
+            reason = f"it was dropped; publish it again: interlock task add {quote(id_)} --again"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=reason))
     spec = changes.facts.spec(id_)
-    at = progress_rules.first_unmet_need(changes, id_, spec.needs, 0)
+    at = progress_rules.first_unmet_need(changes, id_, spec, 0)
     missed = status.deadline is not None and changes.is_deadline_over(id_, status.deadline)
     kept = {"attempts": 0, "deadline": None if missed else status.deadline}
     if at is None:
@@ -536,10 +538,10 @@ def _resting(changes: TaskChanges, id_: str, status: TaskStatus) -> task.TaskBlo
 def _over(id_: str, status: TaskStatus) -> str:
     if status.state == "complete":
         return f"{status.by} completed it"
-    return (
-        f"it is {status.state} ({status.reason}); to send it back:"
-        f" interlock task retry {quote(id_)}"
-    )
+    back = f"to send it back: interlock task retry {quote(id_)}"
+    if status.state == "dropped":
+        back = f"to publish it again: interlock task add {quote(id_)} --again"
+    return f"it is {status.state} ({status.reason}); {back}"
 
 
 def _ended_by(
@@ -602,7 +604,19 @@ def _failed(
     )
 
 
-def _absent(id_: str, status: TaskStatus | None) -> task.Unchanged:
+def last_attempt(status: TaskStatus | None) -> dict[str, object]:
+    """Which claim ended last, and why: its worker may ask again."""
+    if status is None or not status.token:
+        return {}
+    return {
+        "reason": status.reason,
+        "by": status.by,
+        "token": status.token,
+        "session": status.session,
+    }
+
+
+def absent(id_: str, status: TaskStatus | None) -> task.Unchanged:
     """Nothing changed: the task does not exist, or is still hidden."""
     if status is None:
         return task.Unchanged(task=id_, state="unknown", reason=f"there is no task {id_}")

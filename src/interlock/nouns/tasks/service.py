@@ -33,6 +33,7 @@ from interlock.store import Item, Range
 
 if TYPE_CHECKING:
     from interlock.nouns.guards.observations import Observed
+    from interlock.nouns.tasks.edit_service import EditService
     from interlock.nouns.tasks.next_claim import NextClaim
     from interlock.nouns.tasks.plan_service import PlanService
     from interlock.nouns.tasks.retention import TaskRetention
@@ -67,6 +68,13 @@ class TaskService:
         return PlanService(self._runner, self.housekeeping, self.moment)
 
     @cached_property
+    def edits(self) -> EditService:
+        """Changes of a plan; imported when first used."""
+        from interlock.nouns.tasks.edit_service import EditService
+
+        return EditService(self._runner)
+
+    @cached_property
     def _retention(self) -> TaskRetention:
         """Retention; imported when first used."""
         from interlock.nouns.tasks.retention import TaskRetention, retention_limits
@@ -88,9 +96,21 @@ class TaskService:
         return first
 
     def publish(
+        self, actor: Actor, task: str, spec: task_types.Spec, *, again: bool = False
+    ) -> Op[task_types.Published | task_types.TaskExists]:
+        """Publish a task; with ``again``, also under the id of one that ended unsuccessfully."""
+        outcome = yield from self._publish(actor, task, spec)
+        if again and isinstance(outcome, task_types.TaskExists):
+            if outcome.state not in task_types.UNSUCCESSFUL:
+                return outcome
+            outcome = yield from self.edits.publish_again(actor, task, spec)
+        if spec.guards and isinstance(outcome, task_types.Published):
+            return (yield from self._at_gate(outcome))
+        return outcome
+
+    def _publish(
         self, actor: Actor, task: str, spec: task_types.Spec
     ) -> Op[task_types.Published | task_types.TaskExists]:
-        """Publish a task."""
         sets = (keys.requirement_set(spec.requirement_set),) if spec.requires else ()
         wanted = (keys.status(task), *sets)
         guess: dict[str, Item | None] = {}
@@ -106,9 +126,7 @@ class TaskService:
                 self._runner.remember(key, item)
         hidden = isinstance(done.outcome, task_types.TaskExists) and done.outcome.state == "blocked"
         if hidden and (yield from self.plans.free_id(actor.plain, task)):
-            return (yield from self.publish(actor, task, spec))
-        if spec.guards and isinstance(done.outcome, task_types.Published):
-            return (yield from self._at_gate(done.outcome))
+            return (yield from self._publish(actor, task, spec))
         return done.outcome
 
     def _at_gate(self, published: task_types.Published) -> Op[task_types.Published]:

@@ -8,10 +8,13 @@
                   │               v   ├─cancel, fail for good──────> failed
                   └────retry──── dead <─fail, lose the worker: once too often
 
-``TRANSITIONS`` is the table of these; only ``transition`` changes a state.
+``TRANSITIONS`` is the table of these; only ``transition`` changes a state.  A blocked or pending
+task may also be edited, or dropped if it never began; an ended one that was not completed may be
+published again (``edit_rules.py``).
 
-A task is four items: data, status, owner and result.  The data are written once, at publishing;
-they may be large, and so may the result of an attempt.  A claim touches only the two small items,
+A task is four items: data, status, owner and result.  The data are written at publishing, and by an
+edit, which writes the status, too: so a commit that relies on the status need not check the data.
+They may be large, and so may the result of an attempt.  A claim touches only the two small items,
 status and owner.  The owner exists exactly while the task runs.  Its revision is the token of the
 claim.  To complete, fail or release, the worker carries that token, and the same commit checks it.
 So a worker whose claim was ended cannot finish any task: neither its former one, on which another
@@ -40,12 +43,13 @@ Indexes say where to look and are never the truth:
             The first task that hangs there marks the need as awaited.  The commit that completes
             an awaited need also unblocks its dependents, as far as they fit, and leaves a mark
             (``todo``) for the rest.
-    ended   Tasks that failed or died.
-    labels  Each task that has labels, under each of them, from its publishing to its deletion.
+    ended   Tasks that failed, died or were dropped.
+    labels  Each task that has labels, under each of them, until it is dropped or deleted.
 
 A task can only need tasks that exist, and a complete task stays complete.  So a cycle of needs can
-come only from tasks that are published together, and is refused there (``plan.py``).  Ended tasks
-are deleted in time; a need that does not exist any more was complete (``retention_rules.py``).
+come only from tasks that are published together, and is refused there (``plan.py``), or from an
+edit, which looks for one.  Ended tasks are deleted in time; a need that does not exist any more was
+complete (``retention_rules.py``).
 """
 
 from __future__ import annotations
@@ -53,15 +57,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Literal, TypeAlias, get_args
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Refusal, Success
 from interlock.core.validate import ALL_ABILITIES
 
-State: TypeAlias = Literal["blocked", "pending", "running", "complete", "failed", "dead"]
-STATES: tuple[State, ...] = ("blocked", "pending", "running", "complete", "failed", "dead")
+State: TypeAlias = Literal["blocked", "pending", "running", "complete", "failed", "dead", "dropped"]
+STATES: tuple[State, ...] = get_args(State)
+UNSUCCESSFUL: tuple[State, ...] = ("failed", "dead", "dropped")
+"""The states of a task that ended without being complete."""
 
 TRANSITIONS: dict[str, tuple[tuple[State, ...], tuple[State, ...]]] = {
     "unblock": (("blocked",), ("blocked", "pending")),
@@ -75,6 +81,8 @@ TRANSITIONS: dict[str, tuple[tuple[State, ...], tuple[State, ...]]] = {
     "expire": (("blocked", "pending"), ("dead",)),
     "cancel": (("blocked", "pending", "running"), ("failed",)),
     "retry": (("failed", "dead"), ("blocked", "pending")),
+    "edit": (("blocked", "pending"), ("blocked", "pending")),
+    "drop": (("blocked", "pending"), ("dropped",)),
 }
 """Each act: the states that it may start from, and the states that it may lead to."""
 
@@ -95,6 +103,8 @@ CLAIMED_AT_ONCE = 64
 REQUIRES_LIMIT = 32
 LABELS_LIMIT = 32
 GUARDS_LIMIT = 16
+DROPPED_AT_ONCE = 100
+"""The most tasks that one commit drops, if a caller names them."""
 BATCH = "+"
 """The first character of the id of a batch, on which the tasks of an import hang
 (``plan_rules.py``).  No legal name begins with it."""
@@ -114,6 +124,8 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     ``measured`` says that a liveness key exists for its deadline; an older version puts none.
     ``plan`` is the name of the import that published it, if that has one.
     ``schedule`` is the schedule that published it.
+    ``needs_at`` is the revision that created the youngest of its needs, if that is younger than
+    the task: an edit may name it, and so may a task that is published again.
     """
 
     at: float
@@ -136,6 +148,7 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     text: str = ""
     plan: str = ""
     schedule: str = ""
+    needs_at: int = 0
 
     @property
     def requirement_set(self) -> str:
@@ -158,6 +171,7 @@ class TaskStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     ``failures`` counts how often a guard of its evidence failed that is checked a limited number of
     times.  ``progress``, from 0 to 1, and ``doing`` are what the worker of a running task reported
     last.  ``by``, ``token`` and ``session`` say which claim ended the task, and ``reason`` why.
+    ``edits`` counts the edits of its data, so that a claim which relied on the status conflicts.
     """
 
     state: State
@@ -180,6 +194,7 @@ class TaskStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     failures: int = 0
     progress: float | None = None
     doing: str = ""
+    edits: int = 0
 
 
 FRESH = TaskStatus(state="pending")
@@ -243,7 +258,7 @@ class TaskResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Published(Success, frozen=True, kw_only=True, tag="published"):
     """The task is published.
 
-    ``ended`` are needs that failed or are dead: it cannot begin before they are retried.  If a
+    ``ended`` are needs that failed, are dead or were dropped: it waits for them as well.  If a
     ``guard`` keeps it, ``leaf`` is the condition that does not hold, and ``reason`` says why.
     """
 
@@ -452,6 +467,32 @@ class Retried(Success, frozen=True, kw_only=True, tag="retried"):
     state: State
 
 
+class FieldChange(Struct, frozen=True, kw_only=True):
+    """The values of a field before and after an edit; a long one is cut, and says so."""
+
+    old: Any
+    new: Any
+
+
+class TaskEdited(Success, frozen=True, kw_only=True, tag="edited"):
+    """The task is as you want it; ``changed`` are the fields that were different.
+
+    ``ended`` are needs that failed, are dead or were dropped.
+    """
+
+    task: str
+    state: State
+    changed: dict[str, FieldChange] = field(default_factory=dict)
+    ended: tuple[str, ...] = ()
+
+
+class TasksDropped(Success, frozen=True, kw_only=True, tag="dropped"):
+    """These tasks will never be done; ``waiting`` are tasks that were blocked on one of them."""
+
+    tasks: tuple[str, ...]
+    waiting: tuple[str, ...] = ()
+
+
 class Unchanged(Refusal, frozen=True, kw_only=True, tag="unchanged"):
     """Nothing changed, since the state of the task does not allow it."""
 
@@ -521,13 +562,15 @@ ProgressOutcome: TypeAlias = TaskProgress | TaskFenced | TaskNotOwner | outcomes
 CancelOutcome: TypeAlias = TaskCancelled | Unchanged | outcomes.GivenFenced
 RetryOutcome: TypeAlias = Retried | Unchanged | outcomes.GivenFenced
 NoteOutcome: TypeAlias = TaskNoted | Unchanged | outcomes.GivenFenced
+EditOutcome: TypeAlias = TaskEdited | Unchanged | outcomes.GivenFenced
+DropOutcome: TypeAlias = TasksDropped | Unchanged | outcomes.GivenFenced
 RequeueOutcome: TypeAlias = TaskRequeued | TaskFenced | Unchanged
 
 
 EventName: TypeAlias = Literal[
     "published", "ready", "claimed", "released", "completed", "failed", "dead", "reclaimed",
     "cancelled", "retried", "forgotten", "fenced", "not_owner", "requeued", "blocked", "warned",
-    "noted", "progress",
+    "noted", "progress", "edited", "dropped",
 ]  # fmt: skip
 EVENT_NAMES: tuple[EventName, ...] = get_args(EventName)
 """The events of tasks."""
@@ -627,6 +670,7 @@ def transition(status: TaskStatus, act: str, state: State, **changes: Any) -> Ta
         gated=changes.pop("gated", status.gated),
         guards=status.guards,
         evidence=status.evidence,
+        edits=changes.pop("edits", status.edits),
         **changes,
     )
 

@@ -4,8 +4,8 @@
 
 The commit checks only the items that the decision relies on: the replaced ones, the need that
 a task is left hanging on, and the session that a claim lives by.  The other facts cannot become
-wrong: data never change, a complete task stays complete, and a liveness key that is gone never
-comes back.
+wrong: data change only with the status, a complete task stays complete, and a liveness key that is
+gone never comes back.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from interlock.core.decision import (
 from interlock.nouns.tasks.task import (
     BATCH,
     FRESH,
+    UNSUCCESSFUL,
     DueEntry,
     EndedEntry,
     ReadyEntry,
@@ -107,6 +108,8 @@ class TaskFacts(Facts):
         self.dues: dict[str, DueEntry | None] = {}
         self.gates: dict[str, Gate | None] = {}
         self.books: dict[str, NoteBook | None] = {}
+        self.base = 0
+        """The number that is added to a revision to make a token."""
         self.clock = 0
         """The revision, counted as tokens are, since which the engine measures liveness without a
         break; 0 if it is unknown."""
@@ -188,6 +191,8 @@ class TaskChanges(Changes[TaskFacts]):
     def __init__(self, facts: TaskFacts, now: float) -> None:
         super().__init__(facts, now)
         self._statuses: dict[str, TaskStatus] = {}
+        self._details: dict[str, dict[str, Any]] = {}
+        """The details of events that have some, by name and task."""
 
     def status(self, task: str) -> TaskStatus | None:
         """The status of a task after the changes so far."""
@@ -248,9 +253,9 @@ class TaskChanges(Changes[TaskFacts]):
             self.delete(keys.hangs(before.on, task))
         if before.guard:
             self._leave_guard(task, before.guard, wholly=not status.guard)
-        if before.state in ("failed", "dead"):
+        if before.state in UNSUCCESSFUL:
             self.delete(keys.ended(task))
-        if state in ("failed", "dead"):
+        if state in UNSUCCESSFUL:
             self.put(keys.ended(task), EndedEntry(state=state, since=self.now))
         return status
 
@@ -273,6 +278,11 @@ class TaskChanges(Changes[TaskFacts]):
     def task_event(self, name: str, agent: str, task: str = "") -> None:
         """Add an event about the task of the whole decision, or about another task."""
         self._events.append((f"task:{name}", agent, f"task/{task}" if task else ""))
+
+    def detailed_event(self, name: str, agent: str, task: str, details: dict[str, Any]) -> None:
+        """Add an event about a task, with facts that only the record keeps."""
+        self._details[f"task:{name} task/{task}"] = details
+        self.task_event(name, agent, task)
 
     def make_ready(self, task: str, spec: Spec) -> None:
         """Put a task into the ``ready`` index, and wake waiting workers.
@@ -437,11 +447,12 @@ class TaskChanges(Changes[TaskFacts]):
 
     def _event(self, whole: str, name: str, agent: str, thing: str) -> Event:
         """An event without the fields that repeat its entry; the id of a task needs no trace."""
+        details = self._details.get(f"{name} {thing}", {}) if self._details else {}
         if thing in ("", whole):
-            return Event(name, agent)
+            return Event(name, agent, details=details)
         own, trace = self._trace(whole), self._trace(thing)
         named = own and trace not in (own, thing.removeprefix("task/"))
-        return Event(name, agent, thing, trace if named else "")
+        return Event(name, agent, thing, trace if named else "", details)
 
     def _trace(self, thing: str) -> str:
         """The trace of a task: that of its publisher, else its id."""

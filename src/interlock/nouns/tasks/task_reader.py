@@ -148,6 +148,7 @@ class TaskReader(FactReader[TaskFacts]):
             room = min(room, _ROOM_ELSEWHERE)
         text = limits.max_value * _TEXT[0] // _TEXT[1]
         super().__init__(runner, base, TaskFacts(room - OWN_OPERATIONS, limits.min_ttl, text))
+        self.facts.base = base
         self._clock = runner.clock
         self._lives: dict[str, float | None] = {}
 

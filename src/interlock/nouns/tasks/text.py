@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 
 _COLOURS = {
     "blocked": "yellow", "pending": "bold", "running": "green", "complete": "dim",
-    "failed": "red", "dead": "red",
+    "failed": "red", "dead": "red", "dropped": "dim",
 }  # fmt: skip
 _EVENTS = {"failed": "red", "dead": "red", "reclaimed": "yellow", "cancelled": "yellow"}
 _COLUMNS = ("TASK", "STATE", "PRIORITY", "TITLE", "LABELS", "NOTE")
 _LONG = 1000
+_SHORT = 40
 _NAMED = 5
 
 
@@ -195,6 +196,37 @@ def _cancelled(outcome: task_types.TaskCancelled, paint: Paint) -> str:
 
 def _retried(outcome: task_types.Retried, paint: Paint) -> str:
     return f"{paint('green', 'retried')} {outcome.task}; it is {outcome.state}"
+
+
+def _edited(outcome: task_types.TaskEdited, paint: Paint) -> str:
+    if not outcome.changed:
+        return f"{paint('green', 'edited')} {outcome.task}: it was like that before"
+    what = "; ".join(
+        f"{field} {_value(each.old)} -> {_value(each.new)}"
+        for field, each in outcome.changed.items()
+    )
+    return f"{paint('green', 'edited')} {outcome.task}: {what}{_ended(outcome.ended)}"
+
+
+def _value(value: object) -> str:
+    """A value of a field in a few words."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "none"
+    text = value if isinstance(value, str) else as_json(value)
+    line = text.partition("\n")[0]
+    short = line if len(line) <= _SHORT else f"{line[:_SHORT]}..."
+    return short if short == text or short != line else f"{short}..."
+
+
+def _dropped(outcome: task_types.TasksDropped, paint: Paint) -> str:
+    head = f"{paint('green', 'dropped')} {', '.join(outcome.tasks)}"
+    if not outcome.waiting:
+        return head
+    first = quote(outcome.waiting[0])
+    return (
+        f"{head}; {', '.join(outcome.waiting)} waited for it: change that,"
+        f" interlock task edit {first} --remove-needs {quote(outcome.tasks[0])}"
+    )
 
 
 def _unchanged(outcome: task_types.Unchanged, paint: Paint) -> str:
@@ -398,6 +430,8 @@ TEXTS: dict[str, Text] = {
     "TaskNotOwner": _not_owner,
     "TaskCancelled": _cancelled,
     "Retried": _retried,
+    "TaskEdited": _edited,
+    "TasksDropped": _dropped,
     "Unchanged": _unchanged,
     "TaskNoted": _noted,
     "TaskTree": _tree,

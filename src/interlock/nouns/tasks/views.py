@@ -27,6 +27,7 @@ from interlock.nouns.tasks.task import (
     BATCH,
     SCHEDULE,
     STATES,
+    UNSUCCESSFUL,
     Spec,
     State,
     TaskOwner,
@@ -46,7 +47,10 @@ from interlock.steps import Op, Read
 from interlock.store import Item, Range
 
 DAMAGED = "damaged"
-OPEN: frozenset[State] = frozenset(STATES) - {"complete"}
+OPEN: frozenset[State] = frozenset(STATES) - {"complete", "dropped"}
+"""The states of the tasks that a list shows unless others are asked for."""
+INDEXED: frozenset[State] = frozenset(STATES) - {"complete"}
+"""The states whose tasks have an entry in an index."""
 
 _TASKS_AT_ONCE = 30
 _MOST_INDEXED = 10_000
@@ -62,7 +66,7 @@ _INDEXES: tuple[tuple[str, frozenset[State]], ...] = (
     (keys.DUE, frozenset({"pending"})),
     (keys.READY, frozenset({"pending"})),
     (keys.CLAIMS, frozenset({"running"})),
-    (keys.ENDED, frozenset({"failed", "dead"})),
+    (keys.ENDED, frozenset(UNSUCCESSFUL)),
 )
 
 
@@ -259,7 +263,7 @@ def show(runner: Runner, task: str) -> Op[TaskView | task_types.NoTask]:
 def list_tasks(runner: Runner, query: TaskQuery) -> Op[TaskList]:
     """The tasks that match a query, by id."""
     scan = (yield from _label_scan(query)) if query.labels else _TaskScan(query)
-    source = _OpenTasks(query, scan) if query.states <= OPEN else scan
+    source = _OpenTasks(query, scan) if query.states <= INDEXED else scan
     portion = min(_TASKS_AT_ONCE, query.limit + 1)
     found: list[TaskSnapshot] = []
     while len(found) <= query.limit and (some := (yield from source.take())) is not None:

@@ -28,7 +28,7 @@ from interlock.errors import StoreDamaged
 from interlock.nouns.agents.session_service import Sessions, decode_session
 from interlock.nouns.agents.views import session_overview
 from interlock.nouns.grants.why import WaitsOfCallers, meanwhile, with_ended
-from interlock.nouns.tasks.task import BATCH, Spec, TaskOwner, TaskStatus
+from interlock.nouns.tasks.task import BATCH, UNSUCCESSFUL, Spec, TaskOwner, TaskStatus
 from interlock.nouns.tasks.task_reader import decode_status
 from interlock.nouns.tasks.views import DAMAGED, TaskSnapshot, read_snapshots
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up
@@ -48,7 +48,7 @@ BELOW = 1000
 """The most needs that are read of a task that is itself a need; of the first task, all are."""
 COUNTED = 1000
 """The most ready tasks that are counted before a task."""
-_ENDED = ("failed", "dead", DAMAGED)
+_ENDED = (*UNSUCCESSFUL, DAMAGED)
 _CHAIN_SHOWN = 4
 """The most tasks of a chain that are named one after the other."""
 
@@ -155,8 +155,8 @@ class TaskExplanations:
         if any(each.state == "pending" and each.known_spec.requires for each in snapshots):
             self._able = (yield from session_overview()).able
 
-    def _explain(self, snapshot: TaskSnapshot) -> Explanation:
-        return explain(snapshot, self._runner.clock.wall(), self._able)
+    def _explain(self, snapshot: TaskSnapshot, needed_by: str = "") -> Explanation:
+        return explain(snapshot, self._runner.clock.wall(), self._able, needed_by)
 
     def _takers(self, snapshot: TaskSnapshot) -> Op[str]:
         """The agents that report that they can do this."""
@@ -182,7 +182,9 @@ class TaskExplanations:
         yield from self._read_needs(tree)
         yield from self._follow(tree)
         yield from self._read_abilities(tree.snapshots.values())
-        leaves = {task: self._explain(tree.snapshots[task]) for task in tree.leaves()}
+        leaves = {
+            task: self._explain(tree.snapshots[task], tree.above(task)) for task in tree.leaves()
+        }
         for task, leaf in list(leaves.items()):
             leaves[task] = (yield from self._at_gate(tree.snapshots[task])) or leaf
         worst = max(leaves, key=lambda task: leaves[task].rank)
@@ -225,8 +227,8 @@ class TaskExplanations:
         most = None if snapshot is tree.first else BELOW
         needs = snapshot.known_spec.needs[max(status.place, 0) :][:most]
         items = yield from looked_up(map(keys.status, (snapshot.task, *needs)))
-        own = items[keys.status(snapshot.task)]
-        found = {need: _state_of(_meant(items[keys.status(need)], own)) for need in needs}
+        own, named = items[keys.status(snapshot.task)], snapshot.known_spec.needs_at
+        found = {need: _state_of(_meant(items[keys.status(need)], own, named)) for need in needs}
         unmet = [need for need in needs if found[need] not in ("unknown", "complete")]
         return sorted(unmet, key=lambda need: found[need] not in _ENDED) or [status.on]
 
@@ -281,6 +283,10 @@ class _NeedsTree:
         """Put one below another."""
         self._above[need] = task
         self._below.setdefault(task, []).append(need)
+
+    def above(self, need: str) -> str:
+        """The task that has this need."""
+        return self._above[need]
 
     def leaves(self) -> list[str]:
         """The needs without needs below them."""
@@ -341,9 +347,12 @@ def _chain(path: Sequence[str]) -> str:
     return f"{', which needs '.join(first)} and in the end {names[-1]}"
 
 
-def _meant(need: Item | None, own: Item | None) -> Item | None:
-    """The item of a need; None if it was published after the task and only has the same id."""
-    later = need is not None and own is not None and need.created > own.created
+def _meant(need: Item | None, own: Item | None, named: int) -> Item | None:
+    """The item of a need; None if it was published after the task and only has the same id.
+
+    ``named`` is the revision of the youngest need that an edit gave it.
+    """
+    later = need is not None and own is not None and need.created > max(own.created, named)
     return None if later else need
 
 
@@ -395,8 +404,8 @@ def able_sessions(able: Able, requires: Iterable[str]) -> list[str]:
     ]
 
 
-def explain(snapshot: TaskSnapshot, now: float, able: Able) -> Explanation:
-    """Explain why a task is not being done, or that it is."""
+def explain(snapshot: TaskSnapshot, now: float, able: Able, needed_by: str = "") -> Explanation:
+    """Explain why a task is not being done, or that it is; another one may need it."""
     status = snapshot.status
     if snapshot.damage:
         says = f"it is damaged: {snapshot.damage}"
@@ -417,10 +426,10 @@ def explain(snapshot: TaskSnapshot, now: float, able: Able) -> Explanation:
         case "running":
             return _running(snapshot, status, now)
         case _:
-            return _still(snapshot.task, status, now)
+            return _still(snapshot.task, status, now, needed_by)
 
 
-def _still(task: str, status: TaskStatus, now: float) -> Explanation:
+def _still(task: str, status: TaskStatus, now: float, needed_by: str) -> Explanation:
     """Explain a task that its own workers do not move: blocked or ended."""
     if status.guard:
         says = f"guard {status.guard} does not pass"
@@ -433,6 +442,8 @@ def _still(task: str, status: TaskStatus, now: float) -> Explanation:
     if status.state == "complete":
         says, clear = f"{status.by} completed it {ago}", "nothing is left to do"
         return Explanation(says=says, clear=clear, by=status.by, blocked=False)
+    if status.state == "dropped":
+        return _dropped(task, status, ago, needed_by)
     word = "died" if status.state == "dead" else "failed"
     after = f" after {_failed(status.attempts)}" if status.attempts else ""
     return Explanation(
@@ -440,6 +451,25 @@ def _still(task: str, status: TaskStatus, now: float) -> Explanation:
         clear=f"retry it: interlock task retry {quote(task)} --agent NAME",
         by=status.by,
         since=status.since,
+        rank=5,
+    )
+
+
+def _dropped(task: str, status: TaskStatus, ago: str, needed_by: str) -> Explanation:
+    """Explain a task that never began and never will."""
+    again = f"publish it again: interlock task add {quote(task)} --again --agent NAME"
+    if needed_by:
+        without = (
+            f"interlock task edit {quote(needed_by)} --remove-needs {quote(task)} --agent NAME"
+        )
+        again = f"go on without it: {without}; or {again}"
+    why = status.reason.partition(": ")[2] or "no reason was given"
+    return Explanation(
+        says=f"{status.by} dropped it {ago}: {why}",
+        clear=again,
+        by=status.by,
+        since=status.since,
+        blocked=bool(needed_by),
         rank=5,
     )
 
