@@ -43,7 +43,7 @@ class Job(Struct, kw_only=True):
     newest: int = 0
     number: int = 0
     named: int = 0
-    """The number of its youngest need, if an edit gave it that."""
+    """The number of the youngest task when it was edited last: it may be needed."""
 
 
 class Times(Struct):
@@ -146,12 +146,11 @@ class Model:
     def edit(self, job: Job, *, priority: int, requires: frozenset[str]) -> None:
         """Its worker gets it as it is then."""
         job.priority, job.requires = priority, requires
+        job.needs, job.named = self.standing(job, job.needs), self._published
 
     def set_needs(self, job: Job, needs: tuple[str, ...]) -> None:
         """It needs these tasks, which exist; those that it needed before are still meant."""
-        job.needs = needs
-        numbers = [self.jobs[need].number for need in needs if need in self.jobs]
-        job.named = max(numbers, default=0)
+        job.needs, job.named = needs, self._published
         was, met = job.state, self._met(job)
         if was == "blocked" and met:
             self._place(job)
@@ -172,6 +171,10 @@ class Model:
             left += [each for each in need.needs if self.is_meant(need, each)]
         return False
 
+    def standing(self, job: Job, needs: Iterable[str]) -> tuple[str, ...]:
+        """The needs of these that are meant, or were complete and are deleted."""
+        return tuple(each for each in needs if each not in self.jobs or self.is_meant(job, each))
+
     def is_meant(self, job: Job, need: str) -> bool:
         """Whether a task of this id is the one that a task needs."""
         return need in self.jobs and self._meant(job, self.jobs[need])
@@ -186,8 +189,7 @@ class Model:
         before = self.jobs[job.name]
         job.number, job.newest = before.number, before.newest
         self.jobs[job.name] = job
-        numbers = [self.jobs[need].number for need in job.needs]
-        job.named = max(numbers, default=0)
+        job.named = self._published
         self._place(job)
 
     def forget(self, job: Job) -> None:

@@ -44,6 +44,7 @@ class Board(Struct):
     specs: dict[str, Spec] = {}
     statuses: dict[str, TaskStatus] = {}
     created: dict[str, int] = {}
+    written: dict[str, int] = {}
     owners: dict[str, TaskOwner] = {}
     tokens: dict[str, int] = {}
     ready: dict[str, list[str]] = {}
@@ -79,6 +80,7 @@ def _learn(board: Board, item: Item) -> None:  # noqa: C901, PLR0912 - one case 
     match folder, item.key.rpartition("/")[2]:
         case keys.TASKS, "data":
             board.specs[task] = decode_spec(item) or Spec(at=0)
+            board.written[task] = item.revision
         case keys.TASKS, "status":
             board.statuses[task] = decode_status(item) or TaskStatus(state="dead")
             board.created[task] = item.created
@@ -187,8 +189,7 @@ def _gates(board: Board) -> Iterator[str]:
 
 def _later(board: Board, need: str, task: str) -> bool:
     """Whether another task has the id of the need by now."""
-    named = max(board.created[task], board.specs[task].needs_at)
-    return need in board.created and board.created[need] > named
+    return need in board.created and board.created[need] > board.written[task]
 
 
 def _indexes(board: Board) -> Iterator[str]:

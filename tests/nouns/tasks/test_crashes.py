@@ -24,6 +24,7 @@ from interlock.nouns.tasks.task import (
     TaskCompleted,
     TaskEnd,
     TaskExists,
+    Unchanged,
 )
 from interlock.steps import Op
 from interlock.testing.audit import audit
@@ -214,6 +215,28 @@ def cancel_at_the_gate(stage: Testbed, client: Client) -> Op[Any]:
     return client.tasks.cancel("guarded")
 
 
+def edit(stage: Testbed, client: Client) -> Op[Any]:
+    return client.tasks.edit("other", priority=1, requires=["rust"], labels=["x"], data={"x": 1})
+
+
+def edit_needs(stage: Testbed, client: Client) -> Op[Any]:
+    client.run(client.tasks.publish("young"))
+    return client.tasks.edit("root", add_needs=["young", "other"])
+
+
+def edit_the_last_need_away(stage: Testbed, client: Client) -> Op[Any]:
+    return client.tasks.edit("leaf1", needs=[])
+
+
+def drop(stage: Testbed, client: Client) -> Op[Any]:
+    return client.tasks.drop("root", "leaf2", "later")
+
+
+def publish_again(stage: Testbed, client: Client) -> Op[Any]:
+    client.run(client.tasks.drop("root"))
+    return client.tasks.publish("root", needs=["other"], again=True)
+
+
 Act: TypeAlias = Callable[[Testbed, Client], Op[Any]]
 ACTS: list[Act] = [
     publish,
@@ -243,6 +266,11 @@ ACTS: list[Act] = [
     complete_without_evidence,
     cancel_at_the_gate,
     note,
+    edit,
+    edit_needs,
+    edit_the_last_need_away,
+    drop,
+    publish_again,
 ]
 FEWEST: dict[Act, int] = {
     complete: 3,
@@ -284,7 +312,8 @@ def finish(stage: Testbed) -> None:
     if isinstance(heir.run(heir.tasks.publish("late", needs=["root", "other"])), TaskExists):
         assert "late" in known.statuses
     for task in known.ended:
-        heir.run(heir.tasks.retry(task))
+        if isinstance(heir.run(heir.tasks.retry(task)), Unchanged):
+            heir.run(heir.tasks.publish(task, again=True))
     for _ in range(60):
         got = heir.run(heir.tasks.next(can=["*"]))
         assert task_truths.complaints(task_truths.look(stage.store)) == []

@@ -1,9 +1,9 @@
 """Workers in processes of their own at one queue, their steps in any order, on a bad network.
 
-Each publishes, claims, completes, fails, releases, cancels and retries at random; a schedule says
-which process makes the next step, and when time passes; a seed says what fails, and which process
-crashes.  After every step the items agree with each other, and a worker that learned of a claim has
-it; when the network works again, all tasks are finished, each once.
+Each publishes, edits, drops, claims, completes, fails, releases, cancels and retries at random; a
+schedule says which process makes the next step, and when time passes; a seed says what fails, and
+which process crashes.  After every step the items agree with each other, and a worker that learned
+of a claim has it; when the network works again, all tasks are finished, each once.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from tests.hypothesis_settings import budget
 from tests.nouns.tasks import task_truths
 
-from interlock.errors import Lapsed, OutcomeUnknown, StoreBusy
-from interlock.nouns.tasks.task import Claimed, TaskCompleted
+from interlock.errors import BadInput, Lapsed, OutcomeUnknown, StoreBusy
+from interlock.nouns.tasks.task import Claimed, TaskCompleted, Unchanged
 from interlock.steps import Commit, Op, Transact
 from interlock.testing.audit import audit
 from interlock.testing.faults import Chances, Crash, FaultyStore
@@ -80,21 +80,45 @@ class Worker:
     def _act(self) -> Op[Any]:
         tasks, dice = self.client.tasks, self._dice
         some = dice.choice(self._tasks) if self._tasks else "none"
-        match dice.randrange(8 if self._tasks else 1):
+        match dice.randrange(11 if self._tasks else 1):
             case 0 if len(self._tasks) < 10:
                 needs = dice.sample(self._tasks, min(len(self._tasks), dice.randrange(4)))
                 self._tasks.append(name := f"t{len(self._tasks)}")
                 return _published(self.client, name, needs, dice)
-            case 1:
-                return tasks.cancel(some)
-            case 2:
-                return tasks.retry(some)
+            case 1 | 2:
+                return dice.choice((tasks.cancel, tasks.retry))(some)
             case 3 | 4:
                 return tasks.claim(some)
+            case 5 | 6 | 7:
+                return self._planning(some)
             case _ if self.held:
                 return self._finishing(*dice.choice(sorted(self.held.items())))
             case _:
                 return tasks.next()
+
+    def _planning(self, some: str) -> Op[Any]:
+        tasks, dice = self.client.tasks, self._dice
+        match dice.randrange(6):
+            case 0:
+                return tasks.edit(some, priority=dice.randrange(1, 9), requires=[])
+            case 1:
+                return tasks.edit(some, add_labels=["c"], remove_labels=["a"])
+            case 2:
+                return tasks.drop(some)
+            case 3:
+                return tasks.publish(some, again=True, labels=["d"])
+            case _:
+                return self._edited_needs(some, dice.choice(self._tasks))
+
+    def _edited_needs(self, task: str, other: str) -> Op[Any]:
+        """A need more or less; one that leads back, or does not exist, is refused."""
+        edit = self.client.tasks.edit
+        try:
+            if task == other or self._dice.randrange(3) == 0:
+                return (yield from edit(task, needs=[]))
+            return (yield from edit(task, add_needs=[other]))
+        except BadInput:
+            return None
 
     def _finishing(self, task: str, token: int) -> Op[Any]:
         del self.held[task]
@@ -166,7 +190,8 @@ def finish(stage: Testbed) -> None:
     heir = stage.remote("heir", ttl=10_000.0)
     for _ in _patience(stage):
         for task in task_truths.look(stage.store).ended:
-            heir.run(heir.tasks.retry(task))
+            if isinstance(heir.run(heir.tasks.retry(task)), Unchanged):
+                heir.run(heir.tasks.publish(task, again=True))
         got = heir.run(heir.tasks.next())
         sound(stage)
         if isinstance(got, Claimed):

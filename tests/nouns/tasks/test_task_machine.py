@@ -260,13 +260,16 @@ class TaskMachine(RuleBasedStateMachine):
     def edit(self, data: st.DataObject) -> None:
         job, client = self.model.jobs[self._task(data)], self.clients[self._worker(data)]
         wanted = {word: data.draw(TERMS[word], word) for word in ("priority", "requires")}
-        got = client.run(client.tasks.edit(job.name, **wanted))
+        label: Terms = {"add_labels": ["edited"]} if data.draw(st.booleans(), "label") else {}
+        got = client.run(client.tasks.edit(job.name, **wanted, **label))
         wanted["requires"] = frozenset(wanted["requires"])
         if self._can_be_edited(got, job):
             assert isinstance(got, core.TaskEdited), got
             before = {"priority": job.priority, "requires": job.requires}
-            assert got.changed.keys() == {word for word in wanted if wanted[word] != before[word]}
-            self.model.edit(job, **wanted)
+            changed = {word for word in wanted if wanted[word] != before[word]}
+            assert got.changed.keys() - {"labels", "needs"} == changed
+            if got.changed:
+                self.model.edit(job, **wanted)
         self.observe()
 
     def edit_needs(self, data: st.DataObject) -> None:
@@ -275,9 +278,7 @@ class TaskMachine(RuleBasedStateMachine):
         names = st.lists(st.sampled_from(others or [""]), max_size=2, unique=True)
         if not others:
             return
-        meant = tuple(
-            n for n in job.needs if n not in self.model.jobs or self.model.is_meant(job, n)
-        )
+        meant = self.model.standing(job, job.needs)
         if data.draw(st.booleans(), "all"):
             needs = tuple(data.draw(names, "needs"))
             terms: Terms = {"needs": needs}

@@ -10,9 +10,9 @@ followed from the new ones on, before the commit (``edit_service.py``): only edi
 are published again add needs to a task that exists, and each of these commits checks and rewrites
 ``meta/edited-needs``.  So nothing that was followed has got more needs since.
 
-**A need is a task, not a name.**  An edit names the tasks that exist then; ``Spec.needs_at`` is the
-revision of the youngest.  A need that the task had before keeps its meaning: if it was complete and
-deleted, and another task has its id by now, it is left out of the new list.
+**A need is a task, not a name**: the task that existed when the data were last written.  So an edit
+leaves out a need that was complete and deleted, if another task has its id by now; only an edit
+that names it means that one.
 
 **A dropped task** never began, and never will.  It leaves its status and a small part of its data:
 others may need it, and a need that does not exist counts as complete.  It is deleted as a failed
@@ -119,14 +119,15 @@ def apply_edit(
     status, spec = changes.status(id_), changes.facts.spec(id_)
     if status is None:
         raise AssertionError(f"there is no task {id_}")
-    after, ended = wanted.applied(spec), tuple[str, ...]()
+    after = wanted.applied(spec)
     if after == spec:
         return task.TaskEdited(task=id_, state=status.state)
-    if after.needs != spec.needs:
-        fresh = _new_needs(changes, id_, spec, after, wanted.needs)
-        if fresh and not followed:
-            return FollowNeeds(fresh)
-        after, ended = _with_needs(changes, id_, spec, after, fresh)
+    fresh = _new_needs(changes, id_, spec, after, wanted.needs)
+    if fresh and not followed:
+        return FollowNeeds(fresh)
+    ended = _rely_on(changes, id_, fresh)
+    kept = [need for need in after.needs if need in fresh or _stands(changes, id_, need)]
+    after = replace(after, needs=tuple(kept))
     changes.put(keys.data(id_), after)
     changes.list_labels(id_, after.labels, spec.labels)
     _move(changes, id_, status, spec, after)
@@ -161,36 +162,34 @@ def _new_needs(
 
     A need that was complete and deleted is new if a list names it, and another task has its id.
     """
+    if not after.needs:
+        return ()
     changes.facts.need((keys.NEEDED, keys.SUSPECTED))  # no later than the needs: ``read_needs``
     changes.facts.need_statuses(after.needs)
-    fresh = [need for need in after.needs if need not in spec.needs]
-    if wanted.exactly is not None:
-        fresh += [
+    changed = wanted.exactly is not None and after.needs != spec.needs
+    return tuple(
+        [
             need
             for need in after.needs
-            if need in spec.needs and not _stands(changes, id_, spec, need)
+            if need not in spec.needs or (changed and not _stands(changes, id_, need))
         ]
-    return tuple(fresh)
-
-
-def _stands(changes: TaskChanges, id_: str, spec: Spec, need: str) -> bool:
-    """Whether the task of this id is the one that is needed, or was and is deleted."""
-    return changes.status(need) is None or progress_rules.is_meant(changes, id_, spec, need)
-
-
-def _with_needs(
-    changes: TaskChanges, id_: str, spec: Spec, after: Spec, fresh: tuple[str, ...]
-) -> tuple[Spec, tuple[str, ...]]:
-    """The data with its new needs, and those of them that ended without being complete."""
-    ended = progress_rules.read_needs(changes, fresh)
-    if fresh:
-        require_needs(changes, id_, fresh)
-        changes.rely(keys.EDITED_NEEDS)
-        changes.put(keys.EDITED_NEEDS, {})
-    needs = tuple(
-        [need for need in after.needs if need in fresh or _stands(changes, id_, spec, need)]
     )
-    return with_needs_at(changes, id_, replace(after, needs=needs)), ended
+
+
+def _stands(changes: TaskChanges, id_: str, need: str) -> bool:
+    """Whether the task of this id is the one that is needed, or was and is deleted."""
+    return changes.status(need) is None or progress_rules.is_meant(changes, id_, need)
+
+
+def _rely_on(changes: TaskChanges, id_: str, needs: tuple[str, ...]) -> tuple[str, ...]:
+    """Check the needs that a task gets; returns those that ended without being complete."""
+    if not needs:
+        return ()
+    ended = progress_rules.read_needs(changes, needs)
+    require_needs(changes, id_, needs)
+    changes.rely(keys.EDITED_NEEDS)
+    changes.put(keys.EDITED_NEEDS, {})
+    return ended
 
 
 def require_needs(changes: TaskChanges, id_: str, needs: Sequence[str]) -> None:
@@ -202,14 +201,6 @@ def require_needs(changes: TaskChanges, id_: str, needs: Sequence[str]) -> None:
             f"task {id_!r} needs {unknown!r}, which does not exist; publish that first,"
             " or leave it out if it was completed long ago"
         )
-
-
-def with_needs_at(changes: TaskChanges, id_: str, spec: Spec) -> Spec:
-    """The data with the revision of the youngest need, if that is younger than the task."""
-    facts = changes.facts
-    youngest = max([facts.oldest.get(need, 0) for need in spec.needs], default=0)
-    later = youngest > facts.oldest.get(id_, 0)
-    return replace(spec, needs_at=youngest - facts.base if later else 0)
 
 
 def _move(changes: TaskChanges, id_: str, status: TaskStatus, spec: Spec, after: Spec) -> None:
@@ -244,7 +235,7 @@ def _move(changes: TaskChanges, id_: str, status: TaskStatus, spec: Spec, after:
 
 
 def _first_unmet(changes: TaskChanges, id_: str, spec: Spec) -> int | None:
-    return progress_rules.first_unmet_need(changes, id_, spec, 0)
+    return progress_rules.first_unmet_need(changes, id_, spec.needs, 0)
 
 
 def field_changes(before: Spec, after: Spec) -> dict[str, FieldChange]:
@@ -364,7 +355,7 @@ def replace_ended(changes: TaskChanges, id_: str, status: TaskStatus, spec: Spec
     changes.list_labels(id_, spec.labels, changes.facts.spec(id_).labels)
     if status.deadline is not None:
         changes.delete(keys.deadline(id_))
-    progress_rules.create(changes, id_, with_needs_at(changes, id_, spec))
+    progress_rules.create(changes, id_, spec)
     created = changes.status(id_)
     if created is None:
         raise AssertionError(f"task {id_} was not written")

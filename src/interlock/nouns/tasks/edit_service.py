@@ -142,15 +142,15 @@ def needs_graph(wanted: Mapping[str, Sequence[str]]) -> Op[dict[str, list[str]]]
         )
         later: list[tuple[str, float, str]] = []
         for task in unread:
-            item, spec = items[keys.status(task)], decode_spec(items[keys.data(task)])
-            status = decode_status(item)
+            item, data = items[keys.status(task)], items[keys.data(task)]
+            status, spec = decode_status(item), decode_spec(data)
             created[task] = _ANY if item is None else item.created
-            if item is None or status is None or spec is None or task in wanted:
+            if item is None or data is None or status is None or task in wanted:
                 continue
             if status.state not in ("complete", "dropped"):
                 graph[task] = []
-                bound = float(max(item.created, spec.needs_at))
-                later += [(task, bound, need) for need in spec.needs]
+                needs = () if spec is None else spec.needs
+                later += [(task, float(data.revision), need) for need in needs]
         for task, bound, need in edges:
             if need in graph and (bound == _ANY or created[need] <= bound):
                 graph[task].append(need)

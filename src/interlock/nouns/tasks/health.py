@@ -350,18 +350,18 @@ def _later_needs(
         spec = readable(decode_spec, items[keys.data(task)])
         need = next((each for each in spec.needs if each in ended), "") if spec else ""
         if need:
-            found.append((task, need, spec.needs_at if spec else 0))
-    status = yield from looked_up(keys.status(each) for pair in found for each in pair[:2])
-    return [(task, need) for task, need, named in found if _is_meant(need, task, named, status)]
+            found.append((task, need))
+    status = yield from looked_up(keys.status(need) for _, need in found)
+    return [
+        (task, need)
+        for task, need in found
+        if _is_meant(status[keys.status(need)], items[keys.data(task)])
+    ]
 
 
-def _is_meant(need: str, task: str, named: int, items: Mapping[str, Item | None]) -> bool:
-    """Whether the need is meant; a younger one has the id of one that was complete and deleted.
-
-    ``named`` is the revision of the youngest need that an edit gave the task.
-    """
-    first, own = items[keys.status(need)], items[keys.status(task)]
-    return first is not None and own is not None and first.created < max(own.created, named + 1)
+def _is_meant(need: Item | None, data: Item | None) -> bool:
+    """Whether the need is meant; a younger one has the id of one that was complete and deleted."""
+    return need is not None and data is not None and need.created <= data.revision
 
 
 def _blocked_for_good(

@@ -64,7 +64,7 @@ def create(
     changes.rely(keys.status(id_))
     if not queued:
         return changes.make_fresh(id_, spec)
-    at = -1 if need else first_unmet_need(changes, id_, spec, 0)
+    at = -1 if need else first_unmet_need(changes, id_, spec.needs, 0)
     if at is None:
         return changes.make_pending(id_, spec)
     on = need or spec.needs[at]
@@ -93,35 +93,35 @@ def _announce(changes: TaskChanges, id_: str, spec: Spec) -> None:
     changes.task_event("published", spec.by, id_)
 
 
-def first_unmet_need(changes: TaskChanges, id_: str, spec: Spec, first: int) -> int | None:
+def first_unmet_need(
+    changes: TaskChanges, id_: str, needs: Sequence[str], first: int
+) -> int | None:
     """The index of the first need that is not complete, from ``first`` on; None if there is none.
 
     A need that does not exist was complete (``retention_rules.py``).
     """
-    width, needs = NEEDS_AT_FIRST, spec.needs
+    width = NEEDS_AT_FIRST
     while first < len(needs):
         some = needs[first : first + width]
         changes.facts.need_statuses(some)
         for number, need in enumerate(some, first):
             status = changes.status(need)
-            if (
-                status is not None
-                and status.state != "complete"
-                and is_meant(changes, id_, spec, need)
-            ):
+            if status is not None and status.state != "complete" and is_meant(changes, id_, need):
                 return number
         first, width = first + width, width * NEEDS_FACTOR
     return None
 
 
-def is_meant(changes: TaskChanges, id_: str, spec: Spec, need: str) -> bool:
-    """Whether a need existed when the task was published, or was given this need by an edit.
+def is_meant(changes: TaskChanges, id_: str, need: str) -> bool:
+    """Whether a need existed when the data of the task were written, or is written with them.
 
     A younger one is another task that has the id by now.
     """
-    own = changes.facts.oldest.get(id_, 0)  # 0 for a task that is being published
-    named = changes.facts.base + spec.needs_at if spec.needs_at else 0
-    return not own or changes.facts.oldest.get(need, 0) <= max(own, named)
+    if changes.writes(keys.data(id_)):
+        return True
+    facts = changes.facts
+    own = max(facts.oldest.get(id_, 0), facts.written.get(id_, 0))
+    return not own or facts.oldest.get(need, 0) <= own
 
 
 def read_needs(
@@ -273,7 +273,7 @@ def _next_need(changes: TaskChanges, id_: str) -> int | None:
     status = changes.status(id_)
     if status is None or status.state != "blocked":
         return None
-    return first_unmet_need(changes, id_, changes.facts.spec(id_), status.place + 1)
+    return first_unmet_need(changes, id_, changes.facts.spec(id_).needs, status.place + 1)
 
 
 def count_failure(

@@ -385,7 +385,7 @@ def retry(changes: TaskChanges, id_: str, agent: str) -> Decision[task.RetryOutc
             reason = f"it was dropped; publish it again: interlock task add {quote(id_)} --again"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=reason))
     spec = changes.facts.spec(id_)
-    at = progress_rules.first_unmet_need(changes, id_, spec, 0)
+    at = progress_rules.first_unmet_need(changes, id_, spec.needs, 0)
     missed = status.deadline is not None and changes.is_deadline_over(id_, status.deadline)
     kept = {"attempts": 0, "deadline": None if missed else status.deadline}
     if at is None:

@@ -124,8 +124,6 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     ``measured`` says that a liveness key exists for its deadline; an older version puts none.
     ``plan`` is the name of the import that published it, if that has one.
     ``schedule`` is the schedule that published it.
-    ``needs_at`` is the revision that created the youngest of its needs, if that is younger than
-    the task: an edit may name it, and so may a task that is published again.
     """
 
     at: float
@@ -148,7 +146,6 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     text: str = ""
     plan: str = ""
     schedule: str = ""
-    needs_at: int = 0
 
     @property
     def requirement_set(self) -> str:

@@ -108,8 +108,8 @@ class TaskFacts(Facts):
         self.dues: dict[str, DueEntry | None] = {}
         self.gates: dict[str, Gate | None] = {}
         self.books: dict[str, NoteBook | None] = {}
-        self.base = 0
-        """The number that is added to a revision to make a token."""
+        self.written: dict[str, int] = {}
+        """The revision that wrote the data of a task, counted as tokens are."""
         self.clock = 0
         """The revision, counted as tokens are, since which the engine measures liveness without a
         break; 0 if it is unknown."""
@@ -197,6 +197,10 @@ class TaskChanges(Changes[TaskFacts]):
     def status(self, task: str) -> TaskStatus | None:
         """The status of a task after the changes so far."""
         return self._statuses.get(task) or self.facts.status(task)
+
+    def writes(self, key: str) -> bool:
+        """Whether the decision writes this key, so far."""
+        return key in self._puts
 
     def exists(self, task: str) -> bool:
         """Whether a task of this id exists and is not hidden."""

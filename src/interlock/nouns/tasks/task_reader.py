@@ -148,7 +148,6 @@ class TaskReader(FactReader[TaskFacts]):
             room = min(room, _ROOM_ELSEWHERE)
         text = limits.max_value * _TEXT[0] // _TEXT[1]
         super().__init__(runner, base, TaskFacts(room - OWN_OPERATIONS, limits.min_ttl, text))
-        self.facts.base = base
         self._clock = runner.clock
         self._lives: dict[str, float | None] = {}
 
@@ -172,6 +171,7 @@ class TaskReader(FactReader[TaskFacts]):
                     facts.tokens[task] = 0 if item is None else self.base + item.revision
                 case "data":
                     facts.specs[task] = decode_spec(item)
+                    facts.written[task] = 0 if item is None else self.base + item.revision
                 case "notes":
                     facts.books[task] = decode_book(item)
                 case other:

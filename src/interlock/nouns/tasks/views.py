@@ -73,6 +73,7 @@ _INDEXES: tuple[tuple[str, frozenset[State]], ...] = (
 class TaskSnapshot(Struct, frozen=True, kw_only=True):
     """A task, with the liveness that its state makes relevant.
 
+    ``written`` is the revision of its data, where they were read.
     ``left`` is the remaining life of its claim, or the time until it may begin.  ``damage`` says
     which item cannot be read.
     """
@@ -82,6 +83,7 @@ class TaskSnapshot(Struct, frozen=True, kw_only=True):
     spec: Spec | None = None
     claim: TaskOwner | None = None
     token: int | None = None
+    written: int = 0
     alive: bool = False
     left: float | None = None
     damage: str = ""
@@ -138,10 +140,12 @@ def _snapshot(
     try:
         status = decode_status(items[keys.status(task)])
         wanted = status is not None and status.state in data_of
+        data = items[keys.data(task)] if wanted else None
         return TaskSnapshot(
             task=task,
             status=status,
-            spec=decode_spec(items[keys.data(task)]) if wanted else None,
+            spec=decode_spec(data),
+            written=0 if data is None else data.revision,
             claim=decode_claim(owner),
             token=None if owner is None else base + owner.revision,
         )

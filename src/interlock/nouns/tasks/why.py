@@ -226,9 +226,9 @@ class TaskExplanations:
             return [status.on]
         most = None if snapshot is tree.first else BELOW
         needs = snapshot.known_spec.needs[max(status.place, 0) :][:most]
-        items = yield from looked_up(map(keys.status, (snapshot.task, *needs)))
-        own, named = items[keys.status(snapshot.task)], snapshot.known_spec.needs_at
-        found = {need: _state_of(_meant(items[keys.status(need)], own, named)) for need in needs}
+        items = yield from looked_up(map(keys.status, needs))
+        written = snapshot.written
+        found = {need: _state_of(_meant(items[keys.status(need)], written)) for need in needs}
         unmet = [need for need in needs if found[need] not in ("unknown", "complete")]
         return sorted(unmet, key=lambda need: found[need] not in _ENDED) or [status.on]
 
@@ -347,13 +347,9 @@ def _chain(path: Sequence[str]) -> str:
     return f"{', which needs '.join(first)} and in the end {names[-1]}"
 
 
-def _meant(need: Item | None, own: Item | None, named: int) -> Item | None:
-    """The item of a need; None if it was published after the task and only has the same id.
-
-    ``named`` is the revision of the youngest need that an edit gave it.
-    """
-    later = need is not None and own is not None and need.created > max(own.created, named)
-    return None if later else need
+def _meant(need: Item | None, written: int) -> Item | None:
+    """The item of a need; None if it is younger than the data, and only has the same id."""
+    return None if need is not None and need.created > written else need
 
 
 def _state_of(item: Item | None) -> str:
