@@ -301,7 +301,7 @@ def test_a_long_value_is_cut_in_the_record_and_named_by_its_digest(value: object
         {},
         {"labels": ["x"], "add_labels": ["y"]},
         {"add_needs": ["x"], "remove_needs": ["x"]},
-        {"priority": 10**6},
+        {"priority": 10**7},
         {"add_labels": [" "]},
         {"labels": "x"},
         {"add_requires": [str(number) for number in range(40)]},

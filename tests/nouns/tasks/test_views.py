@@ -68,6 +68,7 @@ def one_in_each_state(client: Client) -> None:
         client.run(client.tasks.claim(task))
     complete(client, "complete")
     client.run(client.tasks.cancel("failed", "no"))
+    client.run(client.tasks.drop("dropped"))
     client.run(client.tasks.fail("dead", "bad luck"))
 
 
@@ -83,7 +84,7 @@ def test_all_that_is_not_complete_is_listed_by_id(ada: Client) -> None:
         "running": "running",
     }
     assert list(states) == sorted(states)
-    assert listed(ada, all=True) == sorted([*states, "complete"])
+    assert listed(ada, all=True) == sorted([*states, "complete", "dropped"])
     assert listed(ada, state=["complete"]) == ["complete"]
     assert listed(ada, state=["dead", "running"]) == ["dead", "running"]
     assert listed(ada, state=["complete", "running"]) == ["complete", "running"]

@@ -22,8 +22,15 @@ from interlock.steps import Op
 if TYPE_CHECKING:
     from interlock.nouns.tasks.edit_rules import ListEdit
     from interlock.nouns.tasks.history import TaskEventFeed
+    from interlock.nouns.tasks.plan import Plan
     from interlock.nouns.tasks.plan import PlanEntry as Draft
-    from interlock.nouns.tasks.task import Checked, Imported, PlanExists
+    from interlock.nouns.tasks.task import (
+        Checked,
+        Imported,
+        PlanChanges,
+        PlanExists,
+        PlanUpdated,
+    )
     from interlock.nouns.tasks.task_view import Format, TaskList, TaskNotes, TaskTree, TaskView
 
 
@@ -194,23 +201,45 @@ class TaskCalls(Calls[D]):
         its tasks stay hidden, and the same call continues.  The plan is known by its digest
         unless it gets an ``id``; a ``dry_run`` only checks it.
         """
+        plan, service = (yield from self._plan(specs, id)), self.context.tasks.plans
+        if validate.flag(dry_run, "dry_run"):
+            return (yield from service.check(plan))
+        identity = self._identity(given)
+        return (yield from self._fenced(identity, service.publish(identity.actor, plan)))
+
+    import_ = publish_all
+
+    @call
+    def update_all(
+        self,
+        specs: Iterable[Mapping[str, object] | Draft],
+        *,
+        id: str | None = None,  # noqa: A002 - the word that people use
+        dry_run: bool = False,
+        given: Given = (),
+    ) -> Op[Imported | PlanChanges | PlanUpdated | PlanExists | GivenFenced]:
+        """Change a plan that ``publish_all`` published under this ``id`` into this one.
+
+        New tasks are published, tasks that wait are edited, or dropped if the plan has them no
+        more and they never began; tasks that run or have ended are left alone, and named if they
+        differ.  Of a plan without an ``id`` nothing is dropped, since its tasks are not known.  It
+        is one commit if it fits into one, else several; if it is killed, the same call continues,
+        and a second call changes nothing.  A ``dry_run`` says what would change.
+        """
+        plan, service = (yield from self._plan(specs, id)), self.context.tasks.plans
+        if validate.flag(dry_run, "dry_run"):
+            return (yield from service.changes(plan))
+        identity = self._identity(given)
+        return (yield from self._fenced(identity, service.update(identity.actor, plan)))
+
+    def _plan(self, specs: Iterable[Mapping[str, object] | Draft], id_: str | None) -> Op[Plan]:
+        """The plan of these tasks; all mistakes are reported at once."""
         from interlock.nouns.tasks import plan as plans
 
         found = plans.parse(plans.entries(specs))
         if found.wrong:  # then needs that do not exist are said with the rest
             raise found.refused((yield from self.context.tasks.plans.missing_needs(found.outside)))
-        plan = plans.plan_of(found, id)
-        if validate.flag(dry_run, "dry_run"):
-            return (yield from self.context.tasks.plans.check(plan))
-        plan = replace(plan, trace=self.context.purpose)
-        identity = self._identity(given)
-        return (
-            yield from self._fenced(
-                identity, self.context.tasks.plans.publish(identity.actor, plan)
-            )
-        )
-
-    import_ = publish_all
+        return replace(plans.plan_of(found, id_), trace=self.context.purpose)
 
     @grants
     @patient("a wait for a task")

@@ -119,6 +119,10 @@ class Followed:
         item = (yield (keys.EDITED_NEEDS,)).items[keys.EDITED_NEEDS]
         return self._mark == _revision(item)
 
+    def move_to(self, revision: int | None) -> None:
+        """Note that this commit of our own added needs that were followed."""
+        self._mark = revision
+
     def follow(self, wanted: Mapping[str, Sequence[str]]) -> Op[None]:
         """Follow the needs that these tasks are to have; raises if they lead back to one."""
         mark = _revision((yield Read(keys.EDITED_NEEDS))[keys.EDITED_NEEDS])

@@ -377,7 +377,13 @@ class TaskImport(Request, frozen=True, kw_only=True):
         option("path", "a JSON array of tasks, or JSON Lines; - is stdin", positional=True),
     ]
     id: Annotated[str | None, option("name", "the id of the plan; its digest if left out")] = None
-    dry_run: Annotated[bool, option("flag", "only check it, and write nothing")] = False
+    dry_run: Annotated[
+        bool, option("flag", "write nothing; check it, or show what --update would change")
+    ] = False
+    update: Annotated[
+        bool,
+        option("flag", "change the plan of this --id: add, edit and drop tasks that never began"),
+    ] = False
     given: Given = ()
 
 
@@ -461,8 +467,13 @@ def _fail(fleet: "FleetCalls", request: TaskFail) -> "Op[task_types.FailOutcome]
 def _import(fleet: "FleetCalls", request: TaskImport) -> "Op[Any]":
     from interlock.nouns.tasks.plan import read_file
 
-    specs = read_file(request.file)
-    return fleet.tasks.publish_all(specs, id=request.id, dry_run=request.dry_run)
+    specs, tasks = read_file(request.file), fleet.tasks
+    if request.update:
+        return (yield from tasks.update_all(specs, id=request.id, dry_run=request.dry_run))
+    outcome = yield from tasks.publish_all(specs, id=request.id, dry_run=request.dry_run)
+    if request.dry_run and request.id and isinstance(outcome, task_types.PlanExists):
+        return (yield from tasks.update_all(specs, id=request.id, dry_run=True))
+    return outcome
 
 
 NOUN = Noun(
@@ -767,13 +778,21 @@ NOUN = Noun(
             name="task import",
             help="publish a whole plan: all of its tasks, or none",
             request=TaskImport,
-            outcomes=(task_types.Imported, task_types.Checked, task_types.PlanExists, GivenFenced),
+            outcomes=(
+                task_types.Imported,
+                task_types.Checked,
+                task_types.PlanChanges,
+                task_types.PlanUpdated,
+                task_types.PlanExists,
+                GivenFenced,
+            ),
             needs="agent",
             aliases=("task publish-all",),
             act=_import,
             examples=(
                 "interlock task import plan.json --agent ada",
                 "interlock task import plan.jsonl --agent ada --dry-run",
+                "interlock task import plan.jsonl --agent ada --id release-7 --update",
                 "make-plan | interlock task import - --agent ada --id release-7 --json",
             ),
         ),

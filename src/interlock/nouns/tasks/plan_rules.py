@@ -47,7 +47,7 @@ _DELETE_OPERATIONS = 4
 """The most operations that deleting one hidden task takes, without its labels."""
 _ENVELOPE = 512
 """Bytes of a task in addition to its data and its names."""
-_LABEL = 80
+LABEL_TEXT = 80
 """Bytes of a label in an entry of the record, in addition to the names in its key."""
 
 
@@ -113,8 +113,11 @@ def _check_outside_needs(changes: TaskChanges, wanted: Plan) -> None:
 
 def _other(wanted: Plan, status: TaskStatus, label: Spec) -> PlanExists | StaleBatch | None:
     """Why an existing batch of this id prevents publishing; None if it does not."""
-    if _digest(label) != wanted.digest:
-        why = f"another plan was imported under the id {wanted.id}; give another one with --id"
+    if digest_of(label) != wanted.digest:
+        why = (
+            f"another plan was imported under the id {wanted.id}; to change that into this one use"
+            " --update, to see what would change --dry-run; else give another --id"
+        )
         return PlanExists(plan=wanted.id, reason=why)
     if status.state == "complete":
         why = f"this plan was imported before, by {label.by}; its tasks stay as they are"
@@ -177,7 +180,7 @@ def publish_whole(
         return Decision(outcome=None)
     specs = {draft.id: wanted.spec(draft, begun.at, begun.by) for draft in wanted.drafts}
     progress_rules.read_requirement_sets(changes, specs.values())
-    _label(changes, wanted, begun, "complete")
+    write_label(changes, wanted, begun, "complete")
     for id_, spec in specs.items():
         progress_rules.create(changes, id_, spec)
     imported = Imported(**asdict(found.checked))
@@ -214,7 +217,7 @@ def add_portion(
         return Decision(outcome=None)
     if status is None:
         _check_outside_needs(changes, wanted)
-        _label(changes, wanted, begun, "blocked")
+        write_label(changes, wanted, begun, "blocked")
     if alive or status is None:
         tag = {"for": progress_rules.record_name(wanted.batch)}
         changes.put(keys.live(wanted.batch), tag, TTL)
@@ -249,7 +252,7 @@ def mark_failed(changes: TaskChanges, batch: str, own: str = "") -> Decision[boo
     if status is None or status.state != "blocked":
         return Decision(outcome=status is not None and status.state == "failed")
     live = keys.live(batch)
-    if not own or _digest(changes.facts.spec(batch)) != own:
+    if not own or digest_of(changes.facts.spec(batch)) != own:
         if changes.facts.has(live):
             return Decision(outcome=False)
         changes.rely(live)
@@ -288,14 +291,14 @@ def delete_portion(
 def check_sizes(wanted: Plan, most: int) -> None:
     """Check that each task fits into an item of the store, before any is written."""
     for draft in wanted.drafts:
-        if (size := _weight(draft)) > most:
+        if (size := weight(draft)) > most:
             raise TooLarge(
                 f"task {draft.id!r} has about {size} bytes with all its needs; this store takes"
                 f" {most}: put a task in between that stands for many needs; nothing was published"
             )
 
 
-def _weight(draft: PlanTask) -> int:
+def weight(draft: PlanTask) -> int:
     """An upper estimate of the bytes of a task."""
     names = (*draft.needs, *draft.requires, *draft.labels, *draft.guard, *draft.evidence)
     said = 4 * (len(draft.title) + len(draft.text))
@@ -312,8 +315,8 @@ def portions(wanted: Plan, limits: CommitLimits) -> Iterator[Sequence[PlanTask]]
     first = operations = text = size = 0
     for number, draft in enumerate(wanted.drafts):
         more = progress_rules.ENTRY_TEXT + progress_rules.ENTRY_NAMES * len(draft.id)
-        more += sum(_LABEL + 3 * (len(label) + len(draft.id)) for label in draft.labels)
-        heavy = more + _weight(draft)
+        more += sum(LABEL_TEXT + 3 * (len(label) + len(draft.id)) for label in draft.labels)
+        heavy = more + weight(draft)
         needed = _OPERATIONS + len(draft.labels)
         operations, text, size = operations + needed, text + more, size + heavy
         over = operations > limits.operations or text > limits.text or size > limits.size
@@ -328,11 +331,13 @@ def deletes_per_commit(room: int) -> int:
     return max(1, room // (_DELETE_OPERATIONS + 1))
 
 
-def _digest(label: Spec) -> str:
+def digest_of(label: Spec) -> str:
+    """The digest of the plan of a batch."""
     return msgspec.json.decode(label.data, type=BatchLabel).digest
 
 
-def _label(changes: TaskChanges, wanted: Plan, begun: BatchStart, state: State) -> None:
+def write_label(changes: TaskChanges, wanted: Plan, begun: BatchStart, state: State) -> None:
+    """Write the batch of a plan."""
     label = Raw(codec.encode(BatchLabel(digest=wanted.digest, tasks=len(wanted.drafts))))
     changes.put(keys.data(wanted.batch), Spec(at=begun.at, by=begun.by, data=label))
     waits = state == "blocked"

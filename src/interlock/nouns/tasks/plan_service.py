@@ -6,7 +6,7 @@ by itself how far the plan has come, so an import that was killed can be repeate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -15,17 +15,35 @@ from msgspec.structs import asdict
 from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.errors import StoreBusy
+from interlock.nouns.tasks import plan as plans
 from interlock.nouns.tasks import plan_rules
+from interlock.nouns.tasks import plan_update_rules as update_rules
 from interlock.nouns.tasks import task as task_types
+from interlock.nouns.tasks.edit_rules import FollowNeeds
+from interlock.nouns.tasks.edit_service import Followed
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping, dependents
 from interlock.nouns.tasks.plan import Plan
 from interlock.nouns.tasks.plan_rules import BatchStart, CommitLimits, PlanCheck, StaleBatch
-from interlock.nouns.tasks.task import Checked, Imported, PlanExists
+from interlock.nouns.tasks.plan_update_rules import (
+    KnownTask,
+    PlanDifference,
+    PlanStep,
+    StepsDone,
+)
+from interlock.nouns.tasks.task import (
+    Checked,
+    Imported,
+    LeftTask,
+    PlanChanges,
+    PlanExists,
+    PlannedEdit,
+    PlanUpdated,
+)
 from interlock.nouns.tasks.task_change import TaskChanges
-from interlock.nouns.tasks.task_reader import TaskReader, change, decode_status
+from interlock.nouns.tasks.task_reader import TaskReader, change, decode_spec, decode_status
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import looked_up, outside
+from interlock.runtime.reads import every, looked_up, outside
 from interlock.runtime.runner import Runner
 from interlock.steps import Op, Read
 from interlock.store import Range
@@ -72,6 +90,130 @@ class PlanService:
                 return outcome
             yield from self._delete_batch(actor, outcome.batch)
         raise StoreBusy("others import tasks with the same ids at this moment; retry later")
+
+    def changes(self, plan: Plan) -> Op[PlanChanges | PlanExists]:
+        """What an update of a plan would change; nothing is written."""
+        plan_rules.check_sizes(plan, self._runner.capabilities.max_value)
+        known = yield from self._known(plan)
+        if (refused := update_rules.refusal(plan, known)) is not None:
+            return refused
+        found = yield from self._difference(plan, known, Followed())
+        new, edited, dropped = _by_kind(found.steps)
+        return PlanChanges(
+            plan=plan.id, new=new, edited=edited, dropped=dropped, left=found.left, same=found.same
+        )
+
+    def update(self, actor: Actor, plan: Plan) -> Op[Imported | PlanUpdated | PlanExists]:
+        """Make a plan that was imported before that of a file; one that was not is imported."""
+        plan_rules.check_sizes(plan, self._runner.capabilities.max_value)
+        taken: dict[str, PlanStep] = {}
+        for _ in range(_ATTEMPTS):
+            known = yield from self._known(plan)
+            if (refused := update_rules.refusal(plan, known)) is not None:
+                return refused
+            batch = yield from self._status(plan.batch)
+            unfinished = batch is not None and batch.state != "complete"
+            if unfinished:  # its import was killed, or is under way
+                yield from self._delete_batch(actor, plan.batch)
+            if unfinished or not known:
+                return (yield from self.publish(actor, plan))
+            followed = Followed()
+            found = yield from self._difference(plan, known, followed)
+            left = yield from self._take_steps(actor, plan, found, followed, taken)
+            if left is not None:
+                new, edited, dropped = _by_kind(taken.values())
+                return PlanUpdated(
+                    plan=plan.id,
+                    new=new,
+                    edited=edited,
+                    dropped=dropped,
+                    left=(*found.left, *left),
+                    same=found.same,
+                )
+        raise StoreBusy("others change the needs of tasks at this moment; retry later")
+
+    def _take_steps(
+        self,
+        actor: Actor,
+        plan: Plan,
+        found: PlanDifference,
+        followed: Followed,
+        taken: dict[str, PlanStep],
+    ) -> Op[list[LeftTask] | None]:
+        """Take all steps in portions; None if the needs have to be followed again.
+
+        Returns the tasks that could not be changed any more.
+        """
+        label = decode_spec((yield Read(keys.data(plan.batch)))[keys.data(plan.batch)])
+        if not found.steps and update_rules.is_labelled(plan, label):
+            return []
+        base, begun = (yield from self._runner.base()), self._begun(actor, plan)
+        portions = list(update_rules.portions(found.steps, self._limits()))
+        left: list[LeftTask] = []
+        for number, some in enumerate(portions, 1):
+
+            def deciding(
+                some: Sequence[PlanStep] = some, *, last: bool = number == len(portions)
+            ) -> DecideOp[StepsDone | FollowNeeds]:
+                reader = TaskReader(self._runner, base)
+                sure = yield from followed.stands()
+                decide = partial(
+                    update_rules.apply,
+                    wanted=plan,
+                    steps=some,
+                    begun=begun,
+                    followed=sure,
+                    last=last,
+                )
+                return (yield from reader.change(decide))
+
+            done = yield from self._runner.change(deciding, actor)
+            if isinstance(done.outcome, FollowNeeds):
+                return None
+            taken.update({step.task: step for step in done.outcome.steps})
+            left += done.outcome.left
+            if any(step.added_needs for step in done.outcome.steps):
+                followed.move_to(done.revision)
+        return left
+
+    def _difference(
+        self, plan: Plan, known: Mapping[str, KnownTask], followed: Followed
+    ) -> Op[PlanDifference]:
+        """Compare a plan with the store; raises for needs that do not exist or form a cycle."""
+        found = update_rules.difference(plan, known)
+        missing = yield from self.missing_needs(list(update_rules.unknown_needs(found.steps, plan)))
+        if missing:
+            raise plans.unknown(plan, missing)
+        if graph := update_rules.needs_to_follow(found.steps):
+            yield from followed.follow(graph)
+        return found
+
+    def _known(self, plan: Plan) -> Op[dict[str, KnownTask]]:
+        """The tasks of the ids of a plan, and the unfinished tasks that belong to it by its name.
+
+        The latter are found by the indexes of all tasks that are not finished.
+        """
+        names = dict.fromkeys(plan.places)
+        if plan.name:
+            for item in (yield from every(keys.HANGS, keys.DUE, keys.READY, keys.CLAIMS)):
+                names[keys.task_in_index(item.key)] = None
+        wanted = [name for name in names if not name.startswith(task_types.BATCH)]
+        items = yield from looked_up(
+            key for name in wanted for key in (keys.data(name), keys.status(name))
+        )
+        found = {}
+        for name in wanted:
+            status = decode_status(items[keys.status(name)])
+            spec = decode_spec(items[keys.data(name)])
+            if status is None or spec is None:
+                continue
+            if name in plan.places or spec.plan == plan.name:
+                found[name] = (status, spec)
+        return found
+
+    def _status(self, id_: str) -> Op[task_types.TaskStatus | None]:
+        key = keys.status(id_)
+        return decode_status((yield Read(key))[key])
 
     def free_id(self, actor: Actor, task: str) -> Op[bool]:
         """Whether an id is free again, since the import that began to use it was abandoned."""
@@ -197,3 +339,16 @@ class PlanService:
             return (yield from reader.change(lambda changes: decide(changes, tasks, more)))
 
         return (yield from self._runner.change(deciding, actor)).outcome
+
+
+def _by_kind(
+    steps: Iterable[PlanStep],
+) -> tuple[tuple[str, ...], tuple[PlannedEdit, ...], tuple[str, ...]]:
+    """The tasks that are new, edited and dropped."""
+    some = list(steps)
+    edited = [each for each in some if each.kind == "edit"]
+    return (
+        tuple([each.task for each in some if each.kind in ("new", "again")]),
+        tuple([PlannedEdit(task=each.task, changed=each.changed) for each in edited]),
+        tuple([each.task for each in some if each.kind == "drop"]),
+    )

@@ -483,7 +483,7 @@ class TaskEdited(Success, frozen=True, kw_only=True, tag="edited"):
     ended: tuple[str, ...] = ()
 
 
-class TasksDropped(Success, frozen=True, kw_only=True, tag="dropped"):
+class TasksDropped(outcomes.Dropped, frozen=True, kw_only=True, tag="dropped"):
     """These tasks will never be done; ``waiting`` are tasks that were blocked on one of them."""
 
     tasks: tuple[str, ...]
@@ -529,6 +529,46 @@ class Checked(Success, frozen=True, kw_only=True, tag="checked"):
     blocked: int
     later: int = 0
     guarded: int = 0
+
+
+class PlannedEdit(Struct, frozen=True, kw_only=True):
+    """A task that an update of its plan edits, with the fields that change."""
+
+    task: str
+    changed: dict[str, FieldChange]
+
+
+class LeftTask(Struct, frozen=True, kw_only=True):
+    """A task that an update of its plan leaves alone, although it differs from the file."""
+
+    task: str
+    state: State
+    reason: str
+
+
+class PlanChanges(Success, frozen=True, kw_only=True, tag="changes"):
+    """What an update of the plan would change; nothing was written.
+
+    ``left`` are tasks that differ and stay as they are; ``same`` counts those that do not differ.
+    """
+
+    plan: str
+    new: tuple[str, ...] = ()
+    edited: tuple[PlannedEdit, ...] = ()
+    dropped: tuple[str, ...] = ()
+    left: tuple[LeftTask, ...] = ()
+    same: int = 0
+
+
+class PlanUpdated(Success, frozen=True, kw_only=True, tag="updated"):
+    """The plan is that of the file, but for tasks that are ``left`` as they are."""
+
+    plan: str
+    new: tuple[str, ...] = ()
+    edited: tuple[PlannedEdit, ...] = ()
+    dropped: tuple[str, ...] = ()
+    left: tuple[LeftTask, ...] = ()
+    same: int = 0
 
 
 class PlanExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):

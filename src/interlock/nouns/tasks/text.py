@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from interlock.core.validate import quote
@@ -201,10 +201,7 @@ def _retried(outcome: task_types.Retried, paint: Paint) -> str:
 def _edited(outcome: task_types.TaskEdited, paint: Paint) -> str:
     if not outcome.changed:
         return f"{paint('green', 'edited')} {outcome.task}: it was like that before"
-    what = "; ".join(
-        f"{field} {_value(each.old)} -> {_value(each.new)}"
-        for field, each in outcome.changed.items()
-    )
+    what = _fields(outcome.changed)
     return f"{paint('green', 'edited')} {outcome.task}: {what}{_ended(outcome.ended)}"
 
 
@@ -399,6 +396,41 @@ def _plan_checked(outcome: task_types.Checked, paint: Paint) -> str:
     return f"{paint('green', 'good')}: {_counted(outcome)}; nothing was written"
 
 
+def _plan_changes(outcome: task_types.PlanChanges, paint: Paint) -> str:
+    return f"{_steps(outcome, paint)}\nnothing was written; to change it: --update"
+
+
+def _plan_updated(outcome: task_types.PlanUpdated, paint: Paint) -> str:
+    return _steps(outcome, paint)
+
+
+def _steps(outcome: task_types.PlanChanges | task_types.PlanUpdated, paint: Paint) -> str:
+    """A line for each task that changes, or is left alone though it differs."""
+    done = (
+        f"{outcome.plan}: {len(outcome.new)} new, {len(outcome.edited)} edited,"
+        f" {len(outcome.dropped)} dropped, {len(outcome.left)} left alone, {outcome.same} the same"
+    )
+    word = "updated" if type(outcome).__name__ == "PlanUpdated" else "changes of"
+    lines = [f"{paint('green', word)} {done}"]
+    lines += [f"{paint('green', 'new')}      {task}" for task in outcome.new]
+    lines += [
+        f"{paint('yellow', 'edit')}     {each.task}: {_fields(each.changed)}"
+        for each in outcome.edited
+    ]
+    lines += [f"{paint('red', 'drop')}     {task}" for task in outcome.dropped]
+    lines += [
+        f"{paint('dim', 'leave')}    {each.task} ({each.state}): {each.reason}"
+        for each in outcome.left
+    ]
+    return "\n".join(lines)
+
+
+def _fields(changed: Mapping[str, task_types.FieldChange]) -> str:
+    return "; ".join(
+        f"{name} {_value(each.old)} -> {_value(each.new)}" for name, each in changed.items()
+    )
+
+
 def _plan_exists(outcome: task_types.PlanExists, paint: Paint) -> str:
     return f"{paint('yellow', 'exists')} {outcome.task or outcome.plan}: {outcome.reason}"
 
@@ -441,6 +473,8 @@ TEXTS: dict[str, Text] = {
     "TaskList": _task_list,
     "Imported": _plan_imported,
     "Checked": _plan_checked,
+    "PlanChanges": _plan_changes,
+    "PlanUpdated": _plan_updated,
     "PlanExists": _plan_exists,
 }
 """The text of each outcome, by the name of its class."""
