@@ -71,7 +71,7 @@ def kinds(done: Any) -> tuple[list[str], dict[str, list[str]], list[str], list[s
     return sorted(done.new), edited, sorted(done.dropped), sorted(each.task for each in done.left)
 
 
-ALL = (
+ALL: tuple[list[str], dict[str, list[str]], list[str], list[str]] = (
     ["lint"],
     {
         "build": ["data", "labels", "needs"],
@@ -173,7 +173,7 @@ def test_mistakes_of_a_changed_plan_are_found_before_anything_is_written(
     imports(ada, FIRST)
     run(ada, ada.tasks.publish("mine", needs=["ship"]))
     before = stage.store.read("meta/base").revision
-    with pytest.raises(BadInput, match="would wait for itself: .*mine.*; drop one of these needs"):
+    with pytest.raises(BadInput, match=r"would wait for itself: .*mine.*; drop one of these needs"):
         update(ada, [{**FIRST[0], "needs": ["mine"]}, *FIRST[1:]])
     with pytest.raises(BadInput, match="neither in the plan nor in the store"):
         update(ada, [{**FIRST[0], "needs": ["zz"]}, *FIRST[1:]])

@@ -362,6 +362,7 @@ def with_reason(found: tuple[HistoryEvent, ...], task: str) -> Op[tuple[HistoryE
     last = next((each for each in reversed(found) if each.what in _WITH_REASON), None)
     if last is None or status is None or status.state in ("running", "complete"):
         return found
-    said = status.reason
-    reason = said.partition(": ")[2] if last.what in ("cancelled", "dropped") else said
+    reason = status.reason
+    if last.what in ("cancelled", "dropped"):
+        reason = reason.partition(": ")[2]
     return tuple(replace(each, says=reason) if each is last else each for each in found)
