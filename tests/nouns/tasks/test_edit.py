@@ -216,7 +216,7 @@ def test_a_dropped_task_blocks_its_dependents_until_they_are_edited(
     add(ada, "a", labels=["x"], data={"much": 1})
     add(ada, "b", needs=["a"])
     assert run(ada, ada.tasks.drop("a", reason="not wanted")) == core.TasksDropped(
-        tasks=("a",), waiting=("b",)
+        tasks=("a",), blocked=("b",)
     )
     well(stage)
     assert isinstance(run(ada, ada.tasks.next()), core.NoTask)

@@ -176,7 +176,7 @@ class TaskCalls(Calls[D]):
         """Drop tasks that never began: all of these with one commit, or none.
 
         A task that needs one of them stays blocked until its needs are edited, or until the id is
-        published again; ``waiting`` of the answer names such tasks.
+        published again; ``blocked`` of the answer names such tasks.
         """
         ids = validate.names(tasks, "tasks", task_types.DROPPED_AT_ONCE)
         if not ids:

@@ -83,8 +83,8 @@ class EditService:
         pages = [Range(keys.hangs(task), limit=_WAITING) for task in tasks]
         found = (yield Read(*pages)).ranges
         names = [keys.task_in_index(item.key) for page in pages for item in found[page]]
-        waiting = tuple([name for name in names if name not in tasks][:_WAITING])
-        return task_types.TasksDropped(tasks=outcome.tasks, waiting=waiting)
+        blocked = tuple([name for name in names if name not in tasks][:_WAITING])
+        return task_types.TasksDropped(tasks=outcome.tasks, blocked=blocked)
 
     def _following(
         self, actor: Actor, task: str, decide: Callable[..., Decision[Any]]

@@ -378,19 +378,20 @@ def _blocked_for_good(
         if not still or lines > LINES:
             continue
         word = "died" if status.state == "dead" else "failed" if status.token else "was cancelled"
-        back = f"send the need back: interlock task retry {quote(need)} --agent NAME"
+        back = f"send the need back: interlock task retry {quote(need)} --agent NAME;"
         if status.state == "dropped":
             word = "was dropped"
-            back = f"publish the need again: interlock task add {quote(need)} --again --agent NAME"
+            back = (
+                f"let the task do without it: interlock task edit {quote(still[0])}"
+                f" --remove-needs {quote(need)} --agent NAME;"
+            )
         why, first = status.reason or "no reason was given", still[0]
         more = _more(len(still) - 1, "task is blocked", "tasks are blocked")
         yield _problem(
             "blocked",
             first,
             f"it needs {need}, which {word} {span(now - status.since)} ago ({why}){more}",
-            f"{back}; or let the task go on without it: interlock task edit {quote(first)}"
-            f" --remove-needs {quote(need)} --agent NAME; or give it up:"
-            f" interlock task cancel {quote(first)} --agent NAME",
+            f"{back} or give up what needs it: interlock task cancel {quote(first)} --agent NAME",
             since=status.since,
         )
     if lines > LINES:

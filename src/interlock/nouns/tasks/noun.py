@@ -516,7 +516,7 @@ NOUN = Noun(
         ),
         Operation(
             name="task edit",
-            help="change a task that no worker has: one commit, old values stay in the record",
+            help="change a task that no worker has; the record keeps the old values",
             request=TaskEdit,
             outcomes=(task_types.TaskEdited, task_types.Unchanged, GivenFenced),
             needs="agent",

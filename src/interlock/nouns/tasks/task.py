@@ -484,10 +484,10 @@ class TaskEdited(Success, frozen=True, kw_only=True, tag="edited"):
 
 
 class TasksDropped(outcomes.Dropped, frozen=True, kw_only=True, tag="dropped"):
-    """These tasks will never be done; ``waiting`` are tasks that were blocked on one of them."""
+    """These tasks will never be done; ``blocked`` are the first tasks that wait for one of them."""
 
     tasks: tuple[str, ...]
-    waiting: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
 
 
 class Unchanged(Refusal, frozen=True, kw_only=True, tag="unchanged"):

@@ -217,11 +217,11 @@ def _value(value: object) -> str:
 
 def _dropped(outcome: task_types.TasksDropped, paint: Paint) -> str:
     head = f"{paint('green', 'dropped')} {', '.join(outcome.tasks)}"
-    if not outcome.waiting:
+    if not outcome.blocked:
         return head
-    first = quote(outcome.waiting[0])
+    first = quote(outcome.blocked[0])
     return (
-        f"{head}; {', '.join(outcome.waiting)} waited for it: change that,"
+        f"{head}; {', '.join(outcome.blocked)} waited for it: change that,"
         f" interlock task edit {first} --remove-needs {quote(outcome.tasks[0])}"
     )
 
