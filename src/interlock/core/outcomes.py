@@ -189,10 +189,6 @@ class Away(Refusal, frozen=True, kw_only=True):
     """No agent is there now."""
 
 
-class Dropped(Success, frozen=True, kw_only=True):
-    """It is gone, or was before."""
-
-
 class Cancelled(Success, frozen=True, kw_only=True):
     """It was cancelled."""
 

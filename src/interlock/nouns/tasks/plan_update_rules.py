@@ -37,7 +37,7 @@ from interlock.nouns.tasks.task_change import TaskChanges
 
 REASON = "its plan has it no more"
 _OPERATIONS = 16
-"""The most operations that a step takes, besides labels."""
+"""The most operations that a step on a task without labels takes."""
 _FIXED = (("guard", "guards"), ("evidence", "evidence"))
 _MOMENTS = ("not_before", "deadline")
 
