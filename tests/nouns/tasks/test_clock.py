@@ -121,6 +121,30 @@ def test_after_a_loss_of_all_liveness_the_wall_clock_decides(stage: Testbed, ada
     assert isinstance(ada.run(ada.tasks.claim("t2")), NoTask)
 
 
+def test_an_edit_after_a_loss_of_all_liveness_ends_nothing(stage: Testbed, ada: Client) -> None:
+    """The engine measures what is left of the deadline, from the edit on."""
+    ada.run(ada.tasks.publish("t0", deadline=60))
+    for key in (keys.deadline("t0"), keys.CLOCK):
+        stage.store._rows.pop(key)
+    ada.run(ada.tasks.publish("t1", deadline=60))
+    assert ada.run(ada.tasks.edit("t0", priority=1))
+    stage.clock.jump_wall(HOUR)
+    stage.clock.advance(30)
+    assert claimed(ada).task == "t0"
+
+
+def test_a_task_that_is_published_again_has_a_deadline_of_its_own(
+    stage: Testbed, ada: Client
+) -> None:
+    ada.run(ada.tasks.publish("t0"))
+    ada.run(ada.tasks.publish("t1", deadline=600))  # since then the engine measures
+    ada.run(ada.tasks.drop("t0"))
+    ada.run(ada.tasks.publish("t0", deadline=60, again=True))
+    stage.clock.jump_wall(-HOUR)
+    stage.clock.advance(61)
+    assert isinstance(ada.run(ada.tasks.claim("t0")), NoTask)
+
+
 @JUMPS
 def test_who_is_published_later_by_the_same_client_is_younger(
     stage: Testbed, ada: Client, jump: float

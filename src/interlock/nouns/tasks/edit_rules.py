@@ -128,6 +128,7 @@ def apply_edit(
     ended = _rely_on(changes, id_, fresh)
     kept = [need for need in after.needs if need in fresh or _stands(changes, id_, need)]
     after = replace(after, needs=tuple(kept))
+    after = _measured(changes, id_, status, after)
     changes.put(keys.data(id_), after)
     changes.list_labels(id_, after.labels, spec.labels)
     _move(changes, id_, status, spec, after)
@@ -137,6 +138,21 @@ def apply_edit(
     found = changes.status(id_)
     state = status.state if found is None else found.state
     return task.TaskEdited(task=id_, state=state, changed=changed, ended=ended)
+
+
+def _measured(changes: TaskChanges, id_: str, status: TaskStatus, after: Spec) -> Spec:
+    """The data; if the engine lost the liveness key of the deadline, it measures the rest anew.
+
+    An absent key means that the deadline is over, if the engine lost none since the data were
+    written (``TaskChanges.is_deadline_over``), and the data are written now.
+    """
+    deadline = status.deadline
+    if deadline is None or changes.is_deadline_over(id_, deadline):
+        return after
+    if changes.facts.has(keys.deadline(id_)):
+        return after
+    progress_rules.measure(changes, id_, deadline)
+    return replace(after, measured=True)
 
 
 def _not_editable(changes: TaskChanges, id_: str, status: TaskStatus | None) -> task.Unchanged:

@@ -54,7 +54,7 @@ def create(
     A task without needs, guards and a moment need not be ``queued``, if the same commit claims it.
     """
     if spec.deadline is not None:
-        _measure(changes, id_, spec.deadline)
+        measure(changes, id_, spec.deadline)
         spec = replace(spec, measured=True)
     changes.put(keys.data(id_), spec)
     if spec.labels:
@@ -259,7 +259,7 @@ def expire(changes: TaskChanges, ids: Sequence[str]) -> Decision[Moved]:
     return changes.decision(Expired(tasks=len(late)), "task.expire", about)
 
 
-def _measure(changes: TaskChanges, id_: str, deadline: float) -> None:
+def measure(changes: TaskChanges, id_: str, deadline: float) -> None:
     """Put the liveness key of a deadline, so that the engine's clock measures it."""
     changes.rely(keys.CLOCK)
     if not changes.facts.has(keys.CLOCK):

@@ -233,7 +233,7 @@ class TaskChanges(Changes[TaskFacts]):
         """Whether the deadline of a task is over, by the engine's clock.
 
         The deadline has a liveness key, so a wrong clock of a client does no harm.  An absent key
-        proves nothing if the engine lost all liveness since the task was published (a reboot under
+        proves nothing if the engine lost all liveness since the data were written (a reboot under
         SQLite), or if an older version put no key: then the wall clock of the client decides.
         """
         known = self.facts
@@ -241,8 +241,10 @@ class TaskChanges(Changes[TaskFacts]):
         if known.has(keys.deadline(task)):
             self.rely(keys.deadline(task))
             return False
-        unbroken = 0 < known.clock <= known.oldest.get(task, 0)
-        return (unbroken and known.spec(task).measured) or deadline < self.now
+        spec = known.spec(task)
+        measured_at = max(known.oldest.get(task, 0), known.written.get(task, 0))
+        unbroken = 0 < known.clock <= measured_at
+        return (unbroken and spec.measured) or deadline < self.now
 
     def move(self, task: str, act: str, state: State, **changes: object) -> TaskStatus:
         """Change the state of a task by an act, with its entries in the indexes."""
