@@ -141,7 +141,7 @@ def apply_edit(
 
 
 def _measured(changes: TaskChanges, id_: str, status: TaskStatus, after: Spec) -> Spec:
-    """The data; if the engine lost the liveness key of the deadline, it measures the rest anew.
+    """The data; if the engine lost the liveness key of the deadline, it measures the rest again.
 
     An absent key means that the deadline is over, if the engine lost none since the data were
     written (``TaskChanges.is_deadline_over``), and the data are written now.
