@@ -251,7 +251,9 @@ def abilities(can: Iterable[str]) -> tuple[str, ...]:
     return (ALL_ABILITIES,) if ALL_ABILITIES in wanted else names(wanted, "ability", CAN_LIMIT)
 
 
-def payload(value: object, what: str, most: int) -> bytes:
+def payload(
+    value: object, what: str, most: int, otherwise: str = "keep it elsewhere, and pass on where"
+) -> bytes:
     """A value as JSON within the limit.
 
     Only values that JSON can express, so that a reader gets them as they were given (a tuple as a
@@ -265,10 +267,7 @@ def payload(value: object, what: str, most: int) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"the {what} is not JSON ({error}); give what JSON can say") from None
     if len(data) > most:
-        raise TooLarge(
-            f"the {what} has {len(data)} bytes; {most} are allowed:"
-            " keep it elsewhere, and pass on where"
-        )
+        raise TooLarge(f"the {what} has {len(data)} bytes; {most} are allowed: {otherwise}")
     return data
 
 

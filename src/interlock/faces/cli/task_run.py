@@ -1,8 +1,9 @@
 r"""``task run``: a program for a task, or for one task after the other.
 
 The program gets the data of its task as JSON on its standard input; ``program.py`` says what its
-environment has.  Status 0 completes the task, any other status fails the attempt, and the task is
-tried again as it asks for.  The end of what the program printed is kept with that, as text:
+environment has; if the data refer to a file (``file_values.py``), that is checked first, and its
+path is in INTERLOCK_FILE.  Status 0 completes the task, any other status fails the attempt, and the
+task is tried again as it asks for.  The end of what the program printed is kept with that, as text:
 
     {"status": 0, "output": "...", "errors": "..."}
 
@@ -31,12 +32,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.core import validate
-from interlock.errors import BadInput, Unavailable
+from interlock.errors import BadInput, Changed, Unavailable
 from interlock.faces.cli.child import NOT_EXECUTABLE, NOT_FOUND
 from interlock.faces.cli.command import answer, answer_to, note
 from interlock.faces.cli.connect import CommandIdentity
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.cli.program import ClaimedProgram, broken_off, connected, require_program
+from interlock.nouns.tasks.file_values import referred, verify
 from interlock.runtime.processes.supervised import Capture, Ended, Written
 from interlock.runtime.text import render
 from interlock.steps import drive_async
@@ -123,7 +125,15 @@ class _TaskRuns:
 
     async def handle(self, claim: Claim, worker: Worker | None = None) -> int:
         """Run the program for a claim, end that, and return the status of the program."""
-        ended = await self._program.run(claim, msgspec.json.encode(claim.data))
+        file = referred(claim.data)
+        if file is not None:
+            try:
+                await drive_async(verify(claim.data), claim.context.store)
+            except Changed as changed:  # another attempt may find it as it was
+                self._say(await claim.fail(str(changed)), f"{claim.task}: {changed}")
+                return changed.exit_status
+        about = {} if file is None else {"INTERLOCK_FILE": file.path}
+        ended = await self._program.run(claim, msgspec.json.encode(claim.data), about)
         why = self._program.failure(ended)
         if ended.how == "not started":
             return await self._not_started(claim, why, worker)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
@@ -91,7 +92,7 @@ class TaskCalls(Calls[D]):
         spec = task_types.Spec(
             at=self.context.tasks.moment(),
             by=self.context.me().actor.agent,
-            data=Raw(validate.payload(data, "data", task_types.DATA_LIMIT)),
+            data=Raw(validate.payload(data, "data", task_types.DATA_LIMIT, task_types.ELSEWHERE)),
             priority=validate.integer(priority, "priority", *task_types.PRIORITIES),
             requires=tuple(sorted(validate.names(requires, "requires", task_types.REQUIRES_LIMIT))),
             needs=wanted,
@@ -501,6 +502,24 @@ class TaskCalls(Calls[D]):
         return notes.list_notes(validate.task_id(task), validate.after(after), most)
 
     @call
+    def file(self, path: str | os.PathLike[str]) -> Op[dict[str, Any]]:
+        """A value that refers to a file: for data and results that are too large for the store.
+
+        ``publish("train", fleet.tasks.file("model.bin"))``, or a part of a larger value.  It has
+        the path, the size and the SHA-256 of the file, which stays where it is.
+        """
+        from interlock.nouns.tasks import file_values  # few tasks have a file
+
+        return file_values.reference(path)
+
+    @call
+    def read_file(self, value: object) -> Op[bytes]:
+        """The bytes of the file that a value refers to, as they were; raises Changed if not."""
+        from interlock.nouns.tasks import file_values
+
+        return file_values.read(value)
+
+    @call
     def show(self, task: str) -> Op[TaskView | task_types.NoTask]:
         """One task: its state, its worker, its text, its data, its result and its last notes."""
         from interlock.nouns.tasks import views  # a worker needs none
@@ -625,7 +644,9 @@ class TaskCalls(Calls[D]):
 
 def payload(value: object, what: str) -> Raw | None:
     """A validated result or error."""
-    return None if value is None else Raw(validate.payload(value, what, task_types.DATA_LIMIT))
+    if value is None:
+        return None
+    return Raw(validate.payload(value, what, task_types.DATA_LIMIT, task_types.ELSEWHERE))
 
 
 def _guards(given: str | Iterable[str], what: str) -> tuple[str, ...]:

@@ -51,6 +51,7 @@ class TaskAdd(Request, frozen=True, kw_only=True):
     title: Annotated[str, option("text", "what it is about, in a line")] = ""
     text: Annotated[str, option("body", "what to do, in any words; - for stdin; up to 64 KiB")] = ""
     data: Annotated[Any, option("json", f"the data for its worker: {_JSON}")] = None
+    file: Annotated[str | None, option("path", "instead of data: a file, by reference")] = None
     priority: Annotated[
         int,
         option(
@@ -200,6 +201,7 @@ class TaskDone(Request, frozen=True, kw_only=True):
     task: Task
     token: Token = None
     result: Annotated[Any, option("json", f"the result: {_JSON}")] = None
+    file: Annotated[str | None, option("path", "instead of a result: a file, by reference")] = None
     next: Next = False
     can: NextCan = ()
     ttl: NextTtl = None
@@ -387,10 +389,22 @@ class TaskImport(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
+def _value(value: Any, file: str | None, what: str) -> "Op[Any]":  # noqa: ANN401 - any JSON value
+    """A value as it was given, or the reference to a file."""
+    if file is None:
+        return value
+    from interlock.nouns.tasks.file_values import reference
+
+    if value is not None:
+        raise BadInput(f"--file is instead of --{what}; give one of them")
+    return (yield from reference(file))
+
+
 def _add(fleet: "FleetCalls", request: TaskAdd) -> "Op[task_types.PublishOutcome]":
-    return fleet.tasks.publish(
+    data = yield from _value(request.data, request.file, "data")
+    publishing = fleet.tasks.publish(
         request.task,
-        request.data,
+        data,
         priority=request.priority,
         requires=request.requires,
         needs=request.needs,
@@ -406,6 +420,7 @@ def _add(fleet: "FleetCalls", request: TaskAdd) -> "Op[task_types.PublishOutcome
         backoff_most=request.backoff_most,
         again=request.again,
     )
+    return (yield from publishing)
 
 
 def _begins(request: TaskAdd) -> str | float | None:
@@ -441,14 +456,15 @@ def _whole_list(names: Names | None) -> Names | None:
 
 
 def _done(fleet: "FleetCalls", request: TaskDone) -> "Op[task_types.CompleteOutcome]":
-    return fleet.tasks.complete(
+    completing = fleet.tasks.complete(
         request.task,
         token=request.token,
-        result=request.result,
+        result=(yield from _value(request.result, request.file, "result")),
         then_next=request.next,
         can=request.can,
         ttl=request.ttl,
     )
+    return (yield from completing)
 
 
 def _fail(fleet: "FleetCalls", request: TaskFail) -> "Op[task_types.FailOutcome]":
@@ -510,6 +526,7 @@ NOUN = Noun(
                 "interlock task add t1 --title 'Fix the login' --text - --label web < login.md",
                 "interlock task add t1 --data '{\"x\": 1}' --priority 2 --requires rust",
                 "interlock task add t2 --needs t1 --data @spec.json --agent ada",
+                "interlock task add train --file model.bin --agent ada",
                 "interlock task add t4 --in 2h --agent ada",
                 "interlock task add t3 --guard calm --evidence tested --agent ada",
             ),

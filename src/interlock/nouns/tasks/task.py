@@ -94,6 +94,8 @@ BACKOFF_MOST = 300.0
 JITTER = 0.25
 """A rest is longer by up to this part of it, at random, so that not all tasks return at once."""
 DATA_LIMIT = 1024 * 1024
+ELSEWHERE = "put it into a file, and pass on a reference: fleet.tasks.file(path), --file"
+"""What to do with larger data."""
 REASON_LIMIT = 16 * 1024
 NEEDS_LIMIT = 10_000
 MOST_RETRIES = 1000
