@@ -131,6 +131,21 @@ def test_ten_thousand_schedules_cost_an_idle_worker_nothing_until_one_is_due() -
     assert idle_steps(10_000) == without
 
 
+def test_a_claim_of_several_and_one_with_an_end_find_what_is_due(
+    stage: Testbed, ada: Client
+) -> None:
+    for number in range(3):
+        add(ada, f"s{number}")
+    stage.clock.advance(HOUR)
+    first: Any = ada.run(ada.tasks.next(limit=3))  # it publishes them first, and claims the best
+    more: Any = ada.run(ada.tasks.next(limit=3))
+    assert len({first.task, more.task, *[each.task for each in more.others]}) == 3
+    stage.clock.advance(HOUR)
+    done: Any = ada.run(ada.tasks.complete(first.task, token=first.token, then_next=True))
+    assert isinstance(done.next, Claimed)
+    assert done.next.task == "s0@2023-11-15T00:13:20Z"
+
+
 @pytest.mark.parametrize(
     ("missed", "published", "lost"),
     [("once", 1, 4), ("all", 5, 0), ("none", 0, 5)],

@@ -1,9 +1,9 @@
 """``maintain --guards``: looks for gates at the pace of each guard, and keeps house beside it.
 
-A pass over the whole store comes first, and then once in a minute; if the store is the home of a
-swarm, its requests are tended then, too.  The part of the pass that is about gates comes every five
-seconds: a grant that expires is no commit, and so it checks no gate.  In a
-large store both come more rarely, so that they take a tenth of the time at most.
+A pass over the whole store comes first, then once in a minute, and when a task or a schedule is
+due; if the store is the home of a swarm, its requests are tended then, too.  The part of the pass
+that is about gates comes every five seconds: a grant that expires is no commit, and so it checks no
+gate.  In a large store both come more rarely, so that they take a tenth of the time at most.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from interlock.core import validate
+from interlock.core import keys, validate
 from interlock.core.validate import FOREVER
 from interlock.nouns.guards.housekeeping import GuardHousekeepingPart
 from interlock.nouns.guards.poller import OutsidePoller
 from interlock.nouns.requests.housekeeping import after_pass
 from interlock.runtime.housekeeping import HousekeepingPass, Maintained
-from interlock.steps import Op
+from interlock.steps import Op, Read
+from interlock.store import Range
 
 if TYPE_CHECKING:
     from interlock.client_context import Context
@@ -72,8 +73,9 @@ class GuardMaintenance:
         began = self._clock.monotonic()
         if began >= self._next_pass:
             yield from self._whole_pass()
+            due = yield from self._until_due()
             took = self._clock.monotonic() - began
-            self._next_pass = began + took + max(EVERYTHING, SHARE * took)
+            self._next_pass = began + took + max(min(EVERYTHING, due), SHARE * took)
         elif began >= self._next_gates:
             before = self._pass.moved
             yield from self._gates.reclaim()
@@ -82,6 +84,12 @@ class GuardMaintenance:
             return
         took = self._clock.monotonic() - began
         self._next_gates = began + took + max(GATES, SHARE * took)
+
+    def _until_due(self) -> Op[float]:
+        """Seconds until the first task or schedule is due, which no commit reports."""
+        head = Range(keys.DUE, limit=1)
+        found = (yield Read(head)).ranges[head]
+        return max(keys.due_at(found[0].key) - self._clock.wall(), 0.0) if found else EVERYTHING
 
     def _whole_pass(self) -> Op[None]:
         done = yield from after_pass(self._context, (yield from self._pass.run(self._actor)))

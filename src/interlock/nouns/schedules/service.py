@@ -142,10 +142,10 @@ def _publishing(
         other = "" if schedule is None else schedule.due
         stands = bool(other) and (yield (other,)).items[other] is not None
         return rules.tidy(entry, name, schedule, stands=stands)
-    if keys.due_at(entry) > now or schedule.run is None:
+    if keys.due_at(entry) > now:
         return Decision(outcome="")
     task = decode_spec(items[what])
-    if task is None:
+    if task is None or schedule.run is None:
         raise StoreDamaged(f"{what} is missing; drop the schedule, and add it again")
     try:
         found = due_runs(schedule, schedule.run, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from interlock.core.validate import quote
@@ -18,7 +19,11 @@ _COLOURS = {"active": "green", "paused": "yellow", "ended": "dim"}
 def _added(outcome: core.ScheduleAdded, paint: Paint) -> str:
     word = "replaced" if outcome.replaced else "added"
     head = f"{paint('green', word)} {outcome.schedule}"
-    return f"{head}, publishes {outcome.task} {ago(outcome.next_run)}"
+    return f"{head}, publishes {outcome.task} {_until(outcome.next_run)}"
+
+
+def _until(run: float) -> str:
+    return f"in {lasting(max(run - time.time(), 0.0))}"
 
 
 def _exists(outcome: core.ScheduleExists, paint: Paint) -> str:
@@ -40,7 +45,7 @@ def _resumed(outcome: core.ScheduleResumed, paint: Paint) -> str:
         return f"{paint('yellow', 'resumed')} {outcome.schedule}, but it has no further time"
     before = " before" if outcome.already else ""
     head = f"{paint('green', 'resumed')} {outcome.schedule}{before}"
-    return f"{head}, next run {ago(outcome.next_run)}"
+    return f"{head}, next run {_until(outcome.next_run)}"
 
 
 def _unknown(outcome: core.UnknownSchedule, paint: Paint) -> str:
