@@ -19,7 +19,7 @@ from interlock.core import codec, keys
 from interlock.core.decision import Decision, Proof, Write
 from interlock.nouns.grants.pool import BreakNote, Pool, with_token
 from interlock.nouns.grants.pool_change import PoolFacts
-from interlock.runtime.attempt import DecideOp, FactReader
+from interlock.runtime.attempt import DecideOp, FactReader, ReadOp
 from interlock.runtime.reads import OWN_OPERATIONS, readable
 from interlock.runtime.runner import Runner
 from interlock.store import LIVE, Item
@@ -86,6 +86,10 @@ def claim_liveness(item: Item, proof: Proof, base: int, _agent: str) -> tuple[st
     return claim.live if same else None
 
 
+_FEW = 4
+"""Holders whose liveness is read before a decision asks for it."""
+
+
 class PoolReader(FactReader[PoolFacts]):
     """The facts about pools for one attempt at a decision; ``live`` has the liveness items."""
 
@@ -97,6 +101,21 @@ class PoolReader(FactReader[PoolFacts]):
         self.live: dict[str, Item | None] = {}
         self.written: dict[str, Pool] = {}
         """The pools that the decision writes; their newest grants and waiters have no token yet."""
+
+    def look_ahead(self, *more: str) -> ReadOp[None]:
+        """Read the liveness that a decision about these pools asks for first, and ``more`` keys.
+
+        Inside of a transaction that saves a second decision.  Across a network it would be a round
+        trip, and nearly always liveness can be hoped for.
+        """
+        wanted = dict.fromkeys(more)
+        for pool in self.facts.pools.values() if self._local else ():
+            if pool is not None and len(pool.grants) <= _FEW:
+                wanted.update(dict.fromkeys([key for each in pool.grants for key in each.live]))
+                wanted.update(dict.fromkeys([each.live for each in pool.waiters[:1]]))
+        unknown = [key for key in wanted if key not in self.facts.exists]
+        if unknown:
+            self.learn((yield tuple(unknown)).items)
 
     def note_written(self, decision: Decision[Any]) -> None:
         """Keep the pools of a decision: after its commit the caller knows them without a read."""

@@ -252,6 +252,7 @@ class GrantService(PendingReleases):
         known.append(reader)
         if request.token is not None:
             request = yield from self._with_session_ttl(request, reader)
+        yield from reader.look_ahead()
         decision = yield from reader.decide(lambda facts: rules.acquire(request, facts, now))
         reader.note_written(decision)
         return decision
@@ -347,8 +348,7 @@ class GrantService(PendingReleases):
             reader = PoolReader(self.runner, base)
             reader.learn((yield wanted).items)
             held = rules.held_grant(reader.facts.pool(wanted[0]), request)
-            if held is not None:
-                reader.learn((yield held.live).items)
+            yield from reader.look_ahead(*(() if held is None else held.live))
             now = self.runner.clock.wall()
             return (yield from reader.decide(lambda facts: rules.release(request, facts, now)))
 

@@ -359,12 +359,13 @@ class Writer:
     def _sync(self, jobs: Sequence[WriteJob]) -> None:
         """Make what the jobs committed, and what they saw, durable; others have the turn by now.
 
-        Then see that it is in the store that stands there: nothing else is acknowledged.
+        First see that it is in the store that stands there: nothing else is acknowledged.  After
+        the disk that would take longer, since this process has slept.
         """
         engine = self._engine
         try:
-            engine.wal.sync()
             engine.files.check(engine.db)
+            engine.wal.sync()
         except (StoreMissing, OSError, apsw.Error) as error:
             trouble = engine.wal.trouble or str(error)
             gone = engine.files.recheck(engine.db) and StoreMissing(engine.files.gone)
