@@ -238,6 +238,34 @@ def test_what_cannot_end_together_ends_alone_and_harms_no_other(url: str) -> Non
     ]
 
 
+def test_never_more_are_claimed_than_the_worker_has_room_for(url: str) -> None:
+    """A task with dependents ends alone, and so keeps its place when the others end."""
+
+    async def work() -> None:
+        async with await aio.connect(url, agent="ada") as ada:
+            for number in range(24):
+                needs = [f"t{number - 3}"] if number % 3 and number > 3 else []
+                await ada.tasks.publish(f"t{number}", needs=needs)
+            worker, done = ada.tasks.work(concurrency=4, stop_on_signals=False), list[str]()
+
+            async def handle(claim: Claim) -> None:
+                done.append(claim.task)
+                if len(done) == 24:
+                    worker.stop()
+
+            await worker.serve(handle)
+
+    asyncio.run(work())
+    with interlock.connect(url) as fleet:
+        lines = sorted(fleet.record.log(limit=1000), key=lambda line: line.revision)
+        running = most = 0
+        for line in lines:
+            names = [event.name for event in line.events]
+            running += names.count("task:claimed") - names.count("task:completed")
+            most = max(most, running)
+        assert (running, most) == (0, 4)
+
+
 def test_an_end_that_is_cancelled_while_it_waits_for_others_releases_its_task(url: str) -> None:
     async def work() -> dict[str, str]:
         async with await aio.connect(url, agent="ada") as ada:

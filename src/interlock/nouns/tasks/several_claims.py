@@ -58,7 +58,9 @@ class SeveralEnded(SeveralClaimed, frozen=True, kw_only=True, tag="completed"):
 class SeveralClaims:
     """Claims that are made together; good for one call.
 
-    With ``apart`` each claim has a caller name of its own, since each has a worker of its own.
+    ``limit`` counts the places of the tasks that end with the same commit: for each of them that
+    cannot end with the others, there is one claim less.  With ``apart`` each claim has a caller
+    name of its own, since each has a worker of its own.
     """
 
     def __init__(
@@ -129,7 +131,7 @@ class SeveralClaims:
         wanted = yield from self._read_places(reader, blind=blind)
         attempt.unsettled = tuple([request for request, _, _ in wanted])
         decision: Decision[SeveralClaimed] = yield from reader.change(
-            lambda changes: _decided(changes, ends, wanted)
+            lambda changes: _decided(changes, ends, wanted, self.limit - len(ends))
         )
         if not decision.outcome.claims:
             return decision
@@ -209,9 +211,10 @@ def _decided(
     changes: TaskChanges,
     ends: Sequence[TaskEnd],
     wanted: Sequence[tuple[ClaimRequest, Spec | None, str]],
+    free: int,
 ) -> Decision[SeveralClaimed]:
     ended = rules.complete_several(changes, ends)
-    claims = tuple(rules.claim_several(changes, wanted))
+    claims = tuple(rules.claim_several(changes, wanted[: max(0, free + len(ended))]))
     outcome = SeveralClaimed(claims=claims)
     if ended:
         outcome = SeveralEnded(ended=frozenset(ended), claims=claims)
