@@ -74,7 +74,7 @@ def open_connection(path: str) -> apsw.Connection:
     # The file is data, even if another program wrote it: a schema may call nothing.
     db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     db.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
-    # Else SQLite prepares the query of a range anew for each range, and finds the same plan.
+    # Else SQLite prepares the query of a range again for each range, with the same plan.
     db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return db
 
