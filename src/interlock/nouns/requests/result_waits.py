@@ -11,7 +11,12 @@ A request may also end at home alone: it is cancelled, or a person gives it to a
 such commit writes ``meta/request-cancelled``.  Most results come within milliseconds, so only while
 a wait **lasts** is this key watched, in a background thread or task of the client.  It wakes the
 callers whose requests are over, and they look at home.  (To watch the requests themselves took a
-new watch of all of them for each that began or ended.)
+new watch of all of them for each that began or ended.)  While the bus is away, another process that
+reaches it may take in the results: then all requests of the home are watched, by one watch for all
+waits of this process.
+
+A caller looks at home from time to time all the same, the less often the more of them wait: in a
+process with thousands these looks alone would be its work, just when it is behind.
 
 **Nothing is missed.**  A caller that sends is on the list before its request is posted, so its
 result cannot come earlier; ``since`` is the revision of the bus after which it can come.  The watch
@@ -47,6 +52,8 @@ LASTS = 0.25
 """Seconds after which a wait is watched at home, too."""
 SLICE = 0.25
 """Seconds at most until a leader notices that it is settled, or other waits are watched."""
+MANY = 100
+"""Waits of one process, above which each of them looks at home less often."""
 IDLE = 3600.0
 
 
@@ -138,6 +145,11 @@ class ResultWaits:
         own = yield from self._home.own()
         yield from self._group.attend(wait, lambda: self._lead(actor, own, wait, left), left)
 
+    def patience(self) -> float:
+        """How many times as long as usual a caller waits before it looks again."""
+        with self._guard:
+            return max(1.0, len(self._waiting) / MANY)
+
     def keep_on(self, wait: ResultWait) -> None:
         """A wait lasts: see to it that an end of its request at home ends it."""
         wait.lasts = True
@@ -152,7 +164,7 @@ class ResultWaits:
                 yield from self._bell.sleep(IDLE)
                 continue
             try:
-                yield from self._watch_cancelled(stopped)
+                yield from self._watch_ends(stopped)
             except InterlockError:  # those that wait look at home themselves, from time to time
                 yield Pause(SLICE)
 
@@ -166,23 +178,31 @@ class ResultWaits:
             waits = [each for some in self._waiting.values() for each in some]
         return any(each.lasts and not each.settled for each in waits)
 
-    def _watch_cancelled(self, stopped: Callable[[], bool]) -> Op[None]:
-        """Look at home for each request that is cancelled, as long as a wait lasts."""
+    def _watch_ends(self, stopped: Callable[[], bool]) -> Op[None]:
+        """Look at home for the requests that may have ended there, as long as a wait lasts."""
+        away = bool(self._home.bus.trouble)
+        scope = keys.REQUESTS if away else keys.REQUEST_CANCELLED
         snapshot: Snapshot = yield Read(keys.REQUEST_CANCELLED)
-        yield from self._end_waits()
-        watch: Watch = yield OpenWatch(keys.REQUEST_CANCELLED, snapshot.revision)
+        yield from self._end_waits(self._requests())
+        watch: Watch = yield OpenWatch(scope, snapshot.revision)
         try:
-            while not stopped() and self._any_lasts():
-                if (yield NextChanges(watch, SLICE)):
-                    yield from self._end_waits()
+            while not stopped() and self._any_lasts() and bool(self._home.bus.trouble) == away:
+                changes = yield NextChanges(watch, SLICE)
+                if away:
+                    yield from self._end_waits(self._waited_for(keys.REQUESTS, changes))
+                elif changes:
+                    yield from self._end_waits(self._requests())
         finally:
             watch.close()
 
-    def _end_waits(self) -> Op[None]:
-        """Wake the callers whose requests are over at home."""
+    def _requests(self) -> list[str]:
+        """The requests that are waited for."""
         with self._guard:
-            waiting = list(self._waiting)
-        for key, item in (yield from looked_up(map(keys.request, waiting))).items():
+            return list(self._waiting)
+
+    def _end_waits(self, requests: Iterable[str]) -> Op[None]:
+        """Wake the callers whose requests are over at home."""
+        for key, item in (yield from looked_up(map(keys.request, requests))).items():
             found = readable(decode_request, item)
             if found is None or found.state not in _GOING_ON:
                 with self._guard:

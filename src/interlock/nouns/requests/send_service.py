@@ -51,8 +51,8 @@ from interlock.nouns.swarms.head import ABILITY
 from interlock.nouns.swarms.registry import LIVE_TTL
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import whole_id
-from interlock.steps import NextChanges, Op, OpenWatch, Read
-from interlock.store import Item, Snapshot, Watch
+from interlock.steps import Op, Read
+from interlock.store import Item, Snapshot
 
 if TYPE_CHECKING:
     from interlock.nouns.requests.home import Home
@@ -420,7 +420,7 @@ class RequestSender:
         """
         clock = self._home.runner.clock
         began = clock.monotonic()
-        ends = min(ends, began + TEND_EVERY)
+        ends = min(ends, began + TEND_EVERY * self._waits.patience())
 
         def left() -> float:
             return ends - clock.monotonic()
@@ -439,7 +439,8 @@ class RequestSender:
                 self._waits.keep_on(wait)
                 yield from self._waits.attend(actor, wait, left)
         except BusTrouble:
-            yield from _ends_at_home(wait.request, max(0.0, min(left(), RECONNECT)))
+            self._waits.keep_on(wait)
+            yield from wait.bell.sleep(max(0.0, min(left(), RECONNECT * self._waits.patience())))
         return wait.finding
 
     def _notice(self, actor: Actor, request: str) -> Op[None]:
@@ -458,20 +459,6 @@ class RequestSender:
             )
 
         yield from self._home.runner.change(deciding, actor)
-
-
-def _ends_at_home(request: str, wait: float) -> Op[None]:
-    """Wait until a request changes at home: it is answered, or cancelled."""
-    key = keys.request(request)
-    snapshot: Snapshot = yield Read(key)
-    stored = decode_request(snapshot[key])
-    if stored is None or stored.state not in ("open", "escalated"):
-        return
-    watch: Watch = yield OpenWatch(key, snapshot.revision)
-    try:
-        yield NextChanges(watch, wait)
-    finally:
-        watch.close()
 
 
 def note_how_to_go_on(error: BaseException, request: str) -> None:
