@@ -20,7 +20,8 @@ def line(watcher: subprocess.Popen[str]) -> Any:
 def test_events_come_as_json_lines_until_it_is_stopped(
     ada: Shell, number: signal.Signals, status: int
 ) -> None:
-    ada.run("task", "add", "t1", "--data", '{"x": 1}', "--requires", "rust")
+    words = ("--title", "Build", "--data", '{"x": 1}', "--requires", "rust")
+    ada.run("task", "add", "t1", *words)
     watcher = ada.start("task", "watch", "--json", "--after", "0")
     first = line(watcher)
     assert first.pop("at") > 0
@@ -32,7 +33,10 @@ def test_events_come_as_json_lines_until_it_is_stopped(
         "agent": "ada",
         "priority": 5,
         "requires": ["rust"],
+        "title": "Build",
         "data": {"x": 1},
+        "progress": None,
+        "doing": "",
     }
     ada.run("task", "claim", "t1")
     second = line(watcher)
