@@ -25,25 +25,26 @@ LOOKS = ("check", "list", "show", "log", "verify", "explain", "info", "health", 
 """Operations that change nothing."""
 EXACT = {
     "avg_execution_time_ms", "avg_latency_ms", "confidence", "conflict_bound", "conflict_rate",
-    "cost", "floor", "le", "message_throughput_per_sec", "p50", "p95", "p99", "rate", "ratio",
-    "slots_seconds", "sum", "time_diff_ms", "timeout_bound", "timeout_rate", "took", "ttl",
-    "value",
+    "cost", "floor", "le", "message_throughput_per_sec", "p50", "p95", "p99", "progress",
+    "rate", "ratio", "slots_seconds", "sum", "time_diff_ms", "timeout_bound", "timeout_rate",
+    "took", "ttl", "value",
 }  # fmt: skip
 """Numbers that are not rounded: what a commit took, and what was measured."""
 SAMPLE = LockBusy(lock="m", holder="ada", since=1794804901.18812, expires_in=12.3456789)
 
 
-def structs(kind: kinds.Type) -> Iterator[type[Struct]]:
+def structs(kind: kinds.Type, above: tuple[type[Struct], ...] = ()) -> Iterator[type[Struct]]:
+    """The structs in an answer; one that may contain others of its own kind is looked at once."""
     match kind:
-        case kinds.StructType(cls=cls, fields=fields):
+        case kinds.StructType(cls=cls, fields=fields) if cls not in above:
             yield cls
             for field in fields:
-                yield from structs(field.type)
+                yield from structs(field.type, (*above, cls))
         case kinds.UnionType(types=types):
             for each in types:
-                yield from structs(each)
+                yield from structs(each, above)
         case kinds.VarTupleType(item_type=item):
-            yield from structs(item)
+            yield from structs(item, above)
         case _:
             pass
 

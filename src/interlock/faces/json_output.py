@@ -23,16 +23,16 @@ ISO: Final = "_iso"
 
 MOMENTS: Final = frozenset(
     (
-        "at", "deadline", "heard", "last_heartbeat", "loser_timestamp", "not_before", "resolved",
-        "since", "started", "until", "winner_timestamp",
+        "at", "deadline", "failed_run", "heard", "last_heartbeat", "last_run", "loser_timestamp",
+        "next_run", "not_before", "resolved", "since", "started", "until", "winner_timestamp",
     )
 )  # fmt: skip
 """Fields with seconds since 1970; so are all whose names end with ``_at``."""
 
 DURATIONS: Final = frozenset(
     (
-        "age", "expires_in", "held", "max_age", "max_hold", "next_probe_in", "pace", "rests",
-        "retry_in", "seconds", "timeout", "waited", "window",
+        "age", "every", "expires_in", "held", "max_age", "max_hold", "next_probe_in", "pace",
+        "rests", "retry_in", "seconds", "timeout", "waited", "window",
     )
 )  # fmt: skip
 """Fields with a number of seconds."""

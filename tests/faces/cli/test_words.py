@@ -74,7 +74,7 @@ def test_bad_durations_are_refused(ada: Shell, ttl: str | bytes) -> None:
         (("slots",), "did you mean 'sem'?"),
         (("locks",), "did you mean 'lock'?"),
         (("unlock", "x"), "did you mean 'lock release'?"),
-        (("list",), "'agent list' or 'task list' or 'lock list'"),
+        (("list",), "'agent list' or 'task list' or 'schedule list'"),
         (("qwertz",), "interlock --help"),
         ((b"\xff",), "interlock --help"),
         (("-v",), "which command?"),
