@@ -23,7 +23,7 @@ from interlock.core import outcomes as answers
 from interlock.core.decision import Outcome, Refusal, Success
 from interlock.core.entry import RecordLine
 from interlock.core.history import HistoryEvent, Story
-from interlock.faces.cli.help import METAVARS, placeholder
+from interlock.faces.cli.help import METAVARS, meaning, placeholder
 from interlock.faces.cli.parse import COMMON
 from interlock.faces.schema import Schema, schema
 from interlock.nouns.agents import log_rules, session_rules
@@ -239,7 +239,7 @@ def command(operation: Operation) -> Iterator[str]:
     yield "\n" + "\n".join(("```text", line, *operation.examples, "```")) + "\n"
     yield table(
         ("option", "meaning", "default"),
-        ((_option(field), field.help, _default(field)) for field in own),
+        ((_option(field), meaning(field), _default(field)) for field in own),
     )
     yield table(("outcome", "exit status", "meaning", "JSON"), _outcomes(operation))
     if any(field.kind == "command" for field in own):

@@ -51,7 +51,7 @@ _ENTRIES = [
         "interlock.nouns.fleet.noun",
         commands=(
             "init", "demo", "run", "why", "observe", "health", "doctor", "maintain", "schema",
-            "bench", "selftest",
+            "bench", "selftest", "mcp",
         ),
     ),
     NounEntry("interlock.nouns.grants.several_noun", "", "several", ("acquire", "release")),

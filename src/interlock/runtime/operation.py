@@ -94,7 +94,6 @@ class Operation(Struct, frozen=True, kw_only=True):
                does each one that gives a path.  ``carry_out`` refuses it from another host
     reads      whether it changes nothing
     pages      whether it returns a page, and says how to get the next
-    for_models whether it is in the small set of tools for models
     in_shell   the function that the command line calls instead of printing the outcome: it runs a
                program or follows a stream
     """
@@ -114,7 +113,6 @@ class Operation(Struct, frozen=True, kw_only=True):
     lines: tuple[type, ...] = ()
     reads: bool = False
     pages: bool = False
-    for_models: bool = False
     in_shell: str = ""
     aliases: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()

@@ -312,23 +312,16 @@ def _table(parsed: Parsed) -> int:
 def _given_back(fleet: Fleet, outcome: object, error: OSError) -> Exception:
     """Release a grant whose token could not be written; returns the error to end with."""
     from interlock.core.outcomes import Acquired
+    from interlock.faces import give_back
 
     if not isinstance(outcome, Acquired):
         return error
-    releases: dict[str, Callable[..., object]] = {
-        "lock": fleet.locks.release,
-        "semaphore": fleet.semaphores.release,
-        "things": fleet.several.release,
-        "task": fleet.tasks.release,
-    }
-    field = next(name for name in releases if hasattr(outcome, name))
-    named = getattr(outcome, field)
-    things = named if isinstance(named, tuple) else (named,)
-    what = f"{field} {', '.join(things)}".removeprefix("things ")
+    kind, things = give_back.things_of(outcome)
+    what = f"{kind} {', '.join(things)}".removeprefix("things ")
     was = "was" if len(things) == 1 else "were"
     unwritten = f"the answer could not be written ({error.strerror})"
     try:
-        releases[field](*things, token=outcome.token)
+        give_back.release(fleet, outcome)
     except InterlockError as trouble:
         return _Internal(f"{unwritten}, and {what} stays held until its ttl ends: {trouble}")
     if isinstance(error, BrokenPipeError):

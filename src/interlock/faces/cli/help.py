@@ -71,7 +71,7 @@ _NOUNS = {
 }  # fmt: skip
 _PLANNED = frozenset(
     (
-        "budget", "hook", "mcp", "merge", "metrics", "open", "pipeline", "prime",
+        "budget", "hook", "merge", "metrics", "open", "pipeline", "prime",
         "quarantine", "rebase", "request", "reservations", "reserve", "setup", "top",
         "unreserve", "up", "watch-branch",
     )
@@ -79,6 +79,8 @@ _PLANNED = frozenset(
 """Planned commands."""
 _ENDING = frozenset(("cancel", "drop", "leave", "pause", "release", "remove", "stop"))
 """Commands that end something, or release something."""
+_GIVEN = {"body": "; - for stdin", "json": "; @FILE, or - for stdin"}
+"""How a shell may give a value of this kind beside the word itself."""
 _TROUBLE = {2: "bad input", 3: "not allowed", 4: "trouble with the store"}
 _CLOSE = 0.7
 _LEFT = 24
@@ -157,7 +159,7 @@ def operation_help(operation: Operation) -> str:
         operation.help[0].upper() + operation.help[1:] + ".",
         *(f"Also called: interlock {alias}" for alias in operation.aliases),
         "",
-        *(_line(placeholder(field), field.help) for field in places),
+        *(_line(placeholder(field), meaning(field)) for field in places),
         *(_line(_option(field), _with_default(field)) for field in own if not field.positional),
     ]
     lines += [""] if own else []
@@ -247,12 +249,21 @@ def placeholder(field: Field) -> str:
     return name if field.required else f"[{name}]"
 
 
+def meaning(field: Field) -> str:
+    """What a field means, and how a shell may give it beside the word itself."""
+    if field.kind in ("names", "things") and not field.positional:
+        return f"{field.help}; repeatable"
+    return field.help + _GIVEN.get(field.kind, "")
+
+
 def _with_default(field: Field) -> str:
     if not field.takes_value or not field.default:
-        return field.help
+        return meaning(field)
     shown = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+    if isinstance(field.default, tuple):
+        shown = ",".join(field.default)
     unit = " s" if field.kind == "duration" else ""
-    return f"{field.help} ({shown}{unit})"
+    return f"{meaning(field)} ({shown}{unit})"
 
 
 def _words(operation: Operation) -> Sequence[str]:

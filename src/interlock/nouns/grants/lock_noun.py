@@ -33,9 +33,7 @@ Wait = Annotated[
 MaxHold = Annotated[
     Duration | None, option("duration", "end the grant after this time, renewed or not")
 ]
-Guards = Annotated[
-    tuple[str, ...], option("names", "acquire only while this guard passes; repeatable")
-]
+Guards = Annotated[tuple[str, ...], option("names", "acquire only while this guard passes")]
 Metadata = Annotated[Any, option("json", "JSON that others see beside it, up to 16 KiB")]
 
 
@@ -145,7 +143,6 @@ NOUN = Noun(
             outcomes=get_args(lock_types.AcquireOutcome),
             needs="agent",
             grants=True,
-            for_models=True,
             call="locks.acquire",
             joins=waits,
             examples=("interlock lock acquire merge --agent ada --ttl 30s --wait 5s",),
@@ -156,7 +153,6 @@ NOUN = Noun(
             request=LockRelease,
             outcomes=get_args(lock_types.ReleaseOutcome),
             needs="agent",
-            for_models=True,
             call="locks.release",
             examples=("interlock lock release merge --agent ada --token 12",),
         ),

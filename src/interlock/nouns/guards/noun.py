@@ -40,9 +40,7 @@ class GuardsCheck(Request, frozen=True, kw_only=True):
     file: Annotated[
         str | None, option("path", "check the guards of this file: all, or those of --name")
     ] = None
-    name: Annotated[
-        tuple[str, ...], option("names", "a guard of the file, or of the store; repeatable")
-    ] = ()
+    name: Annotated[tuple[str, ...], option("names", "a guard of the file, or of the store")] = ()
     root: Annotated[
         str | None,
         option("path", "the folder that the conditions are about (the current one unless set)"),

@@ -223,13 +223,12 @@ NOUN = Noun(
         ),
         Operation(
             name="inbox",
-            help="list unread messages, urgent first; acknowledges nothing without --ack",
+            help="list unread messages, urgent first; acknowledges none unless asked",
             request=InboxShow,
             outcomes=(message.Inbox, InboxAcknowledged),
             needs="agent",
             reads=True,
             pages=True,
-            for_models=True,
             in_shell="interlock.faces.cli.message:inbox",
             act=_inbox,
             examples=(

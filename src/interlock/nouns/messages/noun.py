@@ -27,20 +27,17 @@ Query = Annotated[str, option("name", "the id of the question: qry_...", positio
 Urgent = Annotated[bool, option("flag", "deliver it before messages that are not urgent")]
 Hold = Annotated[bool, option("flag", "keep it for an agent that has not joined yet")]
 Id = Annotated[str | None, option("name", "its id: a repeated call with it sends nothing twice")]
-Text = Annotated[str | None, option("body", "the text; - for stdin", positional=True)]
-Data = Annotated[Any, option("json", "JSON instead of a text; @FILE, or - for stdin")]
+Text = Annotated[str | None, option("body", "the text", positional=True)]
+Data = Annotated[Any, option("json", "JSON instead of a text")]
 _ALL_AGENTS_WORDS = frozenset({ALL_AGENTS, "everybody", "everyone"})
 """Words that people write for all agents."""
-_BODY = "the text, as the last word; - for stdin"
 
 
 class AlertSend(Request, frozen=True, kw_only=True):
     """Send an alert to its subscribers."""
 
     type: Type
-    data: Annotated[
-        Any, option("json", "the data: JSON, @FILE, or - for stdin", positional=True)
-    ] = None
+    data: Annotated[Any, option("json", "the data: JSON", positional=True)] = None
     urgent: Urgent = False
     id: Id = None
     given: Given = ()
@@ -99,9 +96,7 @@ class MessageShare(Request, frozen=True, kw_only=True):
 
     who: Annotated[str, option("name", "an agent", positional=True)]
     type: Annotated[str, option("name", "what kind of data it is", positional=True)]
-    data: Annotated[
-        Any, option("json", "JSON, @FILE, or - for stdin; up to 1 MiB", positional=True)
-    ] = None
+    data: Annotated[Any, option("json", "JSON, up to 1 MiB", positional=True)] = None
     file: Annotated[
         str | None, option("path", "a file that both can reach: its path and digest go with it")
     ] = None
@@ -127,7 +122,7 @@ class MessageSend(Request, frozen=True, kw_only=True):
         tuple[str, ...],
         option("names", "an agent, several, or all; then the body", positional=True),
     ]
-    body: Annotated[str, option("body", _BODY, positional=True)]
+    body: Annotated[str, option("body", "the text", positional=True)]
     subject: Annotated[str, option("text", "what it is about, in a line")] = ""
     type: Annotated[str, option("name", "a word to find it by")] = ""
     thread: Annotated[str, option("name", "the thread that it belongs to")] = ""
@@ -313,7 +308,6 @@ NOUN = Noun(
             request=QueryAsk,
             outcomes=(*_ANSWERS, GivenFenced),
             needs="agent",
-            for_models=True,
             in_shell="interlock.faces.cli.message:query",
             act=_query,
             examples=(
@@ -333,7 +327,6 @@ NOUN = Noun(
                 GivenFenced,
             ),
             needs="agent",
-            for_models=True,
             act=_reply,
             examples=('interlock reply qry_12 "https://example.org/v2" --agent bob',),
         ),
@@ -382,7 +375,6 @@ NOUN = Noun(
             request=MessageSend,
             outcomes=(*_DIRECT, GivenFenced),
             needs="agent",
-            for_models=True,
             act=_send,
             examples=(
                 "interlock send bob cy --subject 'Review, please' 'On branch fix.' --agent ada",

@@ -100,7 +100,6 @@ NOUN = Noun(
             request=PipelineStart,
             outcomes=get_args(core.StartOutcome),
             needs="agent",
-            for_models=True,
             call="pipelines.start",
             examples=("interlock pipeline start release --id r1 --agent ada",),
         ),
@@ -110,7 +109,6 @@ NOUN = Noun(
             request=PipelineAdvance,
             outcomes=get_args(core.AdvanceOutcome),
             needs="agent",
-            for_models=True,
             call="pipelines.advance",
             examples=(
                 "interlock pipeline advance r1 --agent ada",

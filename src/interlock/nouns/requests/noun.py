@@ -34,7 +34,7 @@ class RequestSend(Request, frozen=True, kw_only=True):
     ]
     payload: Annotated[
         Any,
-        option("json", "what it gets: JSON, @FILE, or - for stdin; up to 1 MiB", positional=True),
+        option("json", "what it gets: JSON, up to 1 MiB", positional=True),
     ] = None
     type: Annotated[str, option("name", "the type of the task")] = "task"
     priority: Annotated[int, option("int", "a higher number comes first", least=1, most=10)] = 5
@@ -214,7 +214,6 @@ NOUN = Noun(
             request=RequestSend,
             outcomes=(*get_args(out.SendRequestOutcome), GivenFenced),
             needs="agent",
-            for_models=True,
             act=_send,
             examples=(
                 'interlock request send bank can:audit \'{"file": "q3.csv"}\' --wait 30s',
@@ -228,7 +227,6 @@ NOUN = Noun(
             request=RequestResult,
             outcomes=get_args(out.ResultOutcome),
             needs="agent",
-            for_models=True,
             call="requests.result",
             examples=("interlock request result nightly --wait 10m",),
         ),

@@ -106,9 +106,7 @@ class SwarmShare(Request, frozen=True, kw_only=True):
     """Write a value that other swarms read and write, too."""
 
     key: Annotated[str, option("name", "the key of the value", positional=True)]
-    value: Annotated[
-        Any, option("json", "the value: JSON, @FILE, or - for stdin; up to 64 KiB", positional=True)
-    ]
+    value: Annotated[Any, option("json", "the value: JSON, up to 64 KiB", positional=True)]
     base: Annotated[
         int | None,
         option("int", "the revision that you saw; 0 for none; else what this home last showed"),
@@ -204,7 +202,6 @@ NOUN = Noun(
             request=SwarmDiscover,
             outcomes=get_args(DiscoverOutcome),
             needs="store",
-            for_models=True,
             call="swarms.discover",
             examples=("interlock swarm discover translate",),
         ),
@@ -245,7 +242,6 @@ NOUN = Noun(
             request=SwarmShare,
             outcomes=get_args(ShareOutcome),
             needs="agent",
-            for_models=True,
             call="swarms.share",
             examples=(
                 "interlock swarm share prices '{\"apple\": 3}' --agent ada",
@@ -258,7 +254,6 @@ NOUN = Noun(
             request=SwarmShared,
             outcomes=(*get_args(SharedOutcome), SharedList, ConflictList),
             needs="store",
-            for_models=True,
             act=_shared,
             examples=(
                 "interlock swarm shared prices",

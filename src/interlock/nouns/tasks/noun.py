@@ -36,7 +36,7 @@ Ttl = Annotated[
     Duration | None,
     option("duration", "how long the claim lives unless renewed; 15m, or as long as the session"),
 ]
-_JSON = "JSON, @FILE, or - for stdin; up to 1 MiB"
+_JSON = "JSON, up to 1 MiB"
 
 
 class TaskAdd(Request, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class TaskAdd(Request, frozen=True, kw_only=True):
         ),
     ] = None
     title: Annotated[str, option("text", "what it is about, in a line")] = ""
-    text: Annotated[str, option("body", "what to do, in any words; - for stdin; up to 64 KiB")] = ""
+    text: Annotated[str, option("body", "what to do, in any words, up to 64 KiB")] = ""
     data: Annotated[Any, option("json", f"the data for its worker: {_JSON}")] = None
     file: Annotated[str | None, option("path", "instead of data: a file, by reference")] = None
     priority: Annotated[
@@ -296,7 +296,7 @@ class TaskNoteAdd(Request, frozen=True, kw_only=True):
     task: Task
     text: Annotated[
         str,
-        option("body", "what to say, up to 16 KiB; - for stdin", positional=True),
+        option("body", "what to say, up to 16 KiB", positional=True),
     ]
     given: Given = ()
 
@@ -519,7 +519,6 @@ NOUN = Noun(
             request=TaskAdd,
             outcomes=(task_types.Published, task_types.TaskExists, GivenFenced),
             needs="agent",
-            for_models=True,
             aliases=("task publish",),
             act=_add,
             examples=(
@@ -579,7 +578,6 @@ NOUN = Noun(
             outcomes=(task_types.Claimed, task_types.NoTask, GivenFenced),
             needs="agent",
             grants=True,
-            for_models=True,
             call="tasks.next",
             joins=waits,
             examples=(
@@ -632,7 +630,6 @@ NOUN = Noun(
                 GivenFenced,
             ),
             needs="agent",
-            for_models=True,
             call="tasks.progress",
             examples=("interlock task progress t1 0.4 'compiling' --agent ada --token 9",),
         ),
@@ -650,7 +647,6 @@ NOUN = Noun(
             ),
             needs="agent",
             grants=True,
-            for_models=True,
             aliases=("task complete",),
             act=_done,
             examples=(
@@ -670,7 +666,6 @@ NOUN = Noun(
             ),
             needs="agent",
             grants=True,
-            for_models=True,
             act=_fail,
             examples=("interlock task fail t1 'the tests do not pass' --agent ada --token 9",),
         ),
@@ -721,7 +716,6 @@ NOUN = Noun(
             request=TaskNoteAdd,
             outcomes=(task_types.TaskNoted, task_types.Unchanged, GivenFenced),
             needs="agent",
-            for_models=True,
             call="tasks.note",
             examples=(
                 "interlock task note t1 'the token expires after an hour' --agent ada",
