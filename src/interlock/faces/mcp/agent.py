@@ -139,7 +139,7 @@ class ConnectedAgent:
             return ToolAnswer("")
         if outcome is None:
             return ToolAnswer(_ENDED, failed=True)
-        text = words.told(outcome, tool, self._tools.names)
+        text = words.told(outcome, tool, self._tools.names, self._name)
         if cut and not outcome:
             text += f"\nit waited {self._longest:g} s, the longest that a call here may wait"
         return ToolAnswer(text)

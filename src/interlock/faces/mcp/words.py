@@ -36,6 +36,10 @@ INSTRUCTIONS = (
 
 _RENEWED = "it is renewed while this connection lives"
 _RELEASE = f"next: lock_release with lock={{o.lock}} as soon as you are done; {_RENEWED} until then"
+_YOURS = (
+    "next: {o.holder} is your own name; if you acquired it over this connection, you hold it: go"
+    " on, and lock_release when you are done"
+)
 _OTHER_WORK = "next: stop this work, since another agent may do it; task_next has other work"
 _AGAIN = "next: stop what relied on it; lock_acquire again if you still need it"
 NEXT = {
@@ -85,12 +89,14 @@ NEXT = {
 """What to do after each outcome of a tool of the default set; empty if its text says it."""
 
 
-def told(outcome: Any, tool: McpTool, tools: Collection[str]) -> str:  # noqa: ANN401 - any outcome
+def told(outcome: Any, tool: McpTool, tools: Collection[str], you: str) -> str:  # noqa: ANN401 - any outcome
     """An outcome as a model reads it."""
     text = render(outcome)
     if getattr(outcome, "exit_status", 0):
         text = in_tool_words(text, tool, tools)
     step = NEXT.get(type(outcome).__name__, "").format(o=all_printable(outcome))
+    if type(outcome).__name__ == "LockBusy" and outcome.holder == you:
+        step = _YOURS.format(o=outcome)
     if type(outcome).__name__ == "Inbox" and outcome.messages:
         step = _after_reading(outcome.messages)
     return f"{_cut(text)}\n{step}" if step else _cut(text)
