@@ -51,9 +51,10 @@ _ENTRIES = [
         "interlock.nouns.fleet.noun",
         commands=(
             "init", "demo", "run", "why", "observe", "health", "doctor", "maintain", "schema",
-            "bench", "selftest", "mcp",
+            "bench", "selftest",
         ),
     ),
+    NounEntry("interlock.nouns.fleet.server_noun", commands=("mcp",)),
     NounEntry("interlock.nouns.grants.several_noun", "", "several", ("acquire", "release")),
     NounEntry(
         "interlock.nouns.messages.noun", "", "messages",

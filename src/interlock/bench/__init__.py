@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 
-from interlock.bench import measuring, operations, processes, swarms
+from interlock.bench import mcp, measuring, operations, processes, swarms
 from interlock.bench.engine import local, network
 from interlock.bench.measuring import Measured, Measurement, Row, as_text
 from interlock.errors import BadInput
@@ -54,6 +54,8 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     "requests": swarms.request_latency,
     "requests-in-flight": swarms.requests_in_flight,
     "cold": operations.cold_start,
+    "mcp-start": mcp.first_lock,
+    "mcp": mcp.warm_call,
     "memory": operations.idle_memory,
     "idle": processes.idle,
 }

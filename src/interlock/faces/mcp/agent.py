@@ -1,7 +1,7 @@
 """The agent behind a connection: one session, in which all of its calls act.
 
-The session begins with the first call, since hosts start servers that nobody uses; it is renewed in
-the background and ends with the connection.  Its agent has the name that the server was started
+The session begins with the first call, since hosts start servers that they never use; it is renewed
+in the background and ends with the connection.  Its agent has the name that the server was started
 with, else one that is made of the client's name.  No argument of a tool names the acting agent, so
 a model cannot speak for another one.
 
@@ -166,7 +166,7 @@ class ConnectedAgent:
             text = "" if fleet is None else self._mail(fleet)
         except InterlockError:  # the answer matters more
             pass
-        except Exception as error:  # noqa: BLE001 - likewise
+        except Exception as error:  # noqa: BLE001 - a bug must not hide the answer
             _log(error)
         return list(filter(None, [_EXPIRED if expired else "", self._stop, text]))
 

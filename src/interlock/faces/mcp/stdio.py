@@ -31,7 +31,7 @@ from interlock.threads import background
 if TYPE_CHECKING:
     from interlock.client import Fleet
     from interlock.faces.cli.parse import Parsed
-    from interlock.nouns.fleet.noun import McpRequest
+    from interlock.nouns.fleet.server_noun import McpRequest
 
 LONGEST_LINE = 8 * 1024 * 1024
 _CHUNK = 1 << 16

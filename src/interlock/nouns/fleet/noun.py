@@ -174,24 +174,6 @@ class SchemaRequest(Request, frozen=True, kw_only=True):
     ] = ()
 
 
-class McpRequest(Request, frozen=True, kw_only=True):
-    """Serve tools to the model of an MCP host."""
-
-    tools: Annotated[
-        tuple[str, ...],
-        option("names", "which tools: default, all, nouns such as task, or commands"),
-    ] = ("default",)
-    local: Annotated[
-        bool, option("flag", "also tools and arguments that use files of this host")
-    ] = False
-    longest_wait: Annotated[
-        Duration, option("duration", "how long a call waits at most; hosts give up on long calls")
-    ] = 50.0
-    ttl: Annotated[
-        Duration, option("duration", "how long the session lives after its last heartbeat")
-    ] = 30.0
-
-
 class SelftestRequest(Request, frozen=True, kw_only=True):
     """Test the guarantees on a real store."""
 
@@ -364,15 +346,6 @@ NOUN = Noun(
                 "interlock selftest --race",
                 "interlock selftest --race --store redis://localhost --seconds 10s",
             ),
-        ),
-        Operation(
-            name="mcp",
-            help="serve tools to a model, over standard input and output",
-            request=McpRequest,
-            outcomes=(),
-            needs="nothing",
-            in_shell="interlock.faces.mcp.stdio:serve",
-            examples=("interlock mcp --agent ada", "interlock mcp --tools default,pipeline"),
         ),
     ),
 )
