@@ -37,10 +37,8 @@ class ScheduleAdd(Request, frozen=True, kw_only=True):
         option("text", "if no process looked in time: publish the last run (once), all, or none"),
     ] = "once"
     title: Annotated[str, option("text", "what its tasks are about, in a line")] = ""
-    text: Annotated[str, option("body", "what to do, in any words; - for stdin; up to 64 KiB")] = ""
-    data: Annotated[
-        Any, option("json", "the data for the worker: JSON, @FILE, or - for stdin; up to 1 MiB")
-    ] = None
+    text: Annotated[str, option("body", "what to do, in any words, up to 64 KiB")] = ""
+    data: Annotated[Any, option("json", "the data for the worker: JSON, up to 1 MiB")] = None
     priority: Annotated[
         int,
         option(

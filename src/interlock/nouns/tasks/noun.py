@@ -110,9 +110,7 @@ class TaskEdit(Request, frozen=True, kw_only=True):
         ),
     ] = None
     title: Annotated[str | None, option("text", "what it is about, in a line; '' for none")] = None
-    text: Annotated[
-        str | None, option("body", "what to do, in any words; - for stdin; '' for none")
-    ] = None
+    text: Annotated[str | None, option("body", "what to do, in any words; '' for none")] = None
     data: Annotated[Any, option("json", f"the data for its worker: {_JSON}")] = UNSET
     label: Annotated[Names | None, option("names", "all its labels; '' for none")] = None
     add_label: Annotated[Names, option("names", "labels that it gets")] = ()
