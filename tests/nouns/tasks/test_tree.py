@@ -9,8 +9,9 @@ import pytest
 
 from interlock.core import codec, keys
 from interlock.errors import BadInput
-from interlock.nouns.tasks.task import NoTask, Spec
+from interlock.nouns.tasks.task import STATES, NoTask, Spec
 from interlock.nouns.tasks.task_view import TaskTree
+from interlock.nouns.tasks.tree import _COLOURS
 from interlock.runtime.text import render
 from interlock.store import Put, Txn
 from interlock.testing.testbed import Client, Testbed
@@ -142,6 +143,10 @@ def test_no_title_is_a_sign_of_a_format(ada: Client) -> None:
     for line in lines(ada, format="dot"):
         assert re.fullmatch(f"{node}|{edge}", line), line
     assert tree(ada).drawing.replace("\n", "").isprintable()
+
+
+def test_a_graph_has_a_colour_for_each_state() -> None:
+    assert {*_COLOURS} == {*STATES, "deleted"}
 
 
 def test_a_tree_that_cannot_be_drawn_is_refused(ada: Client) -> None:

@@ -33,7 +33,7 @@ _EDGES = 20_000
 """Edges of a graph, above which no program draws it."""
 _COLOURS = {
     "blocked": "#f5d58a", "pending": "#d8e3f0", "running": "#b5dfb0", "complete": "#e6e6e6",
-    "failed": "#f0a8a0", "dead": "#f0a8a0", "deleted": "#f4f4f4",
+    "failed": "#f0a8a0", "dead": "#f0a8a0", "dropped": "#e3d3e8", "deleted": "#f4f4f4",
 }  # fmt: skip
 _INNER, _LAST = "├─ ", "└─ "
 # Patterns as text: one that is not used need not be compiled.
