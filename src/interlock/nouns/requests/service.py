@@ -68,10 +68,12 @@ class RequestService:
         self.request_intake = RequestIntake(self.home, self.incoming, self.answers, tasks)
         self.result_intake = ResultIntake(self.home, self.incoming, self.cleanup)
         self.waits = ResultWaits(self.home, self.incoming, self.result_intake)
-        self.sender = RequestSender(self.home, self.outbox, self.waits, self._tend)
+        self.sender = RequestSender(self.home, self.outbox, self.waits, self._tend_waiting)
         self.acknowledgements = Acknowledgements(self.home)
         self.attempts = Attempts(self.home, self.outbox, tasks.moment)
         self.retention = RequestRetention(runner)
+        self._followed: set[Watch] = set()
+        """The watches of this process by which what arrives is taken in."""
         self._unsigned = ""
         """Why something could not be signed, when that was last tried."""
         self._stopped: dict[str, str] = {}
@@ -112,6 +114,12 @@ class RequestService:
     def tend(self, actor: Actor) -> Op[int]:
         """Do everything that is due for the requests of this swarm; how much that was."""
         own = yield from self.home.own(fresh=True)
+        return (yield from self._tend(actor, own))
+
+    def _tend_waiting(self, actor: Actor, own: OwnSwarm) -> Op[int]:
+        """What a caller that waits does for the swarm, unless a worker of its process does it."""
+        if self._followed:
+            return 0
         return (yield from self._tend(actor, own))
 
     def _tend(self, actor: Actor, own: OwnSwarm) -> Op[int]:
@@ -180,9 +188,11 @@ class RequestService:
             own = yield from self.home.own(fresh=True)
             try:
                 watch = yield from self.home.bus.on(own, lambda _: _opened(own))  # noqa: B023 - runs now
+                self._followed.add(watch)
                 try:
                     yield from self._follow(actor, own, watch, lease, stopped)
                 finally:
+                    self._followed.discard(watch)
                     watch.close()
             except BusTrouble:
                 yield from _rest(RECONNECT, stopped)
