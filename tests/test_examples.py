@@ -41,7 +41,7 @@ def run(script: Path, tmp_path: Path, *words: str) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -24,6 +24,7 @@ from interlock.testing.servers import EtcdServer, RedisServer
 Cramped: TypeAlias = tuple[Setup, Callable[[], object]]
 
 _MIB = 1 << 20
+_SYNCED = "etcd_disk_backend_commit_duration_seconds_count"
 _BEGINS_SOMETHING = """
     acquire alert ask await claim confirm hand import increase join log mailbox pause publish
     resize resume retry send serve share status subscribe wait
@@ -49,17 +50,19 @@ def cramped(
     extra = ("--quota-backend-bytes", str(16 * _MIB))
     with EtcdServer(tmp_path, extra=extra) as etcd, Setup(Etcd(etcd)) as setup:
         store = open_store(etcd.url("others"))
-        yield setup, lambda: _fill(store)
+        yield setup, lambda: _fill(store, etcd)
         store.close()
 
 
-def _fill(store: Store) -> None:
-    for _ in range(200):
+def _fill(store: Store, etcd: EtcdServer) -> None:
+    """Write until there is no room for more, and never beyond that: etcd counts what it synced."""
+    while True:
         try:
-            write(store, Put("big", bytes(_MIB // 2)))
+            write(store, Put("big", bytes(_MIB)))
         except StoreFull:
             return
-        time.sleep(0.02)  # etcd counts ten times a second what it wrote
+        synced = etcd.metrics()[_SYNCED]
+        settle(lambda: etcd.metrics()[_SYNCED] > synced, "the sync of what was written")  # noqa: B023
 
 
 @pytest.mark.parametrize("way", WAYS)
