@@ -32,7 +32,9 @@ help: ## Show this text
 demo: $(RUN) ## See it work: agents, a crash, and who takes over
 	@$(BIN)/interlock demo
 
+# Five workers that collect at once would each compile all tests: in a fresh clone one does it first.
 test: $(TEST) servers ## Run the tests
+	@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only -q >/dev/null 2>&1 || true
 	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 check: $(LINT)/.check ## Check format, lint and types, then run the tests

@@ -13,6 +13,7 @@ import itertools
 import os
 import signal
 import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,9 +27,9 @@ from interlock.testing.servers import EtcdServer, RedisServer
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup: what tests start inherits it
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a shell ignores it
     signal.signal(signal.SIGINT, signal.default_int_handler)
-os.environ.pop(
-    "PYTHONDONTWRITEBYTECODE", None
-)  # many processes start; none shall compile the sources again
+# Many processes start, and five workers read all tests: none shall compile them again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 for _name in ("INTERLOCK_AGENT", "INTERLOCK_SESSION"):  # tests may run inside of a session
     os.environ.pop(_name, None)
 pytest.register_assert_rewrite("interlock.testing.conformance")
