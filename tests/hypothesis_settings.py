@@ -1,4 +1,4 @@
-"""How Hypothesis searches: the same examples each day, thirty times as many for ``make proof``.
+"""How Hypothesis searches: the same examples each day, sixty times as many for ``make proof``.
 
 Also what the state machines share that compare a part of the project with a model of it.
 """
@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from interlock.store import Store
 from interlock.testing.faults import Chances, Fault, FaultyStore
 
-_EVERYDAY, _PROOF = 100, 3000
+_EVERYDAY, _PROOF = 50, 3000
 
 
 def go(*, everyday: bool) -> None:

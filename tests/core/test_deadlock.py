@@ -302,7 +302,7 @@ def states(draw: st.DrawFn) -> State:
     return state
 
 
-@settings(max_examples=budget(150), deadline=None)
+@settings(max_examples=budget(75), deadline=None)
 @given(states())
 def test_who_closed_a_knot_gives_way_and_nobody_else(state: State) -> None:
     waits = as_waits(state)
@@ -318,7 +318,7 @@ def test_who_closed_a_knot_gives_way_and_nobody_else(state: State) -> None:
             assert never_end(state, members(found))
 
 
-@settings(max_examples=budget(80), deadline=None)
+@settings(max_examples=budget(40), deadline=None)
 @given(states())
 def test_the_last_wait_closes_every_knot_and_is_the_only_one_to_give_way(state: State) -> None:
     """Waits come one after the other, and each looks when it came: that is how a fleet lives."""

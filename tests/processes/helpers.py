@@ -38,11 +38,12 @@ CALM = 10
 
 def until(condition: Callable[[], T], within: float = PATIENCE) -> T:
     """Poll until the condition is true, and return its value."""
-    ends = time.monotonic() + within
+    ends, pause = time.monotonic() + within, 0.002
     while not (answer := condition()):
         if time.monotonic() > ends:
             raise AssertionError(f"did not happen within {within:g} s: {condition}")
-        time.sleep(0.002)
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.03)  # what takes long is not kept from it by who asks
     return answer
 
 

@@ -251,7 +251,7 @@ def play(seed: int) -> int:
     return told
 
 
-@settings(max_examples=budget(60), deadline=None)
+@settings(max_examples=budget(30), deadline=None)
 @given(st.integers(0, 2**32))
 def test_every_deadlock_is_refused_at_once_and_nothing_else_is(seed: int) -> None:
     play(seed)

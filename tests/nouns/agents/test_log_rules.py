@@ -112,7 +112,7 @@ def test_forgetting_what_is_not_old_changes_nothing() -> None:
     assert (done.outcome, done.deletes) == (1, (keys.log_chunk("ada", 1),))
 
 
-@settings(max_examples=budget(30), deadline=None)
+@settings(max_examples=budget(15), deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 9000), min_size=1, max_size=3), max_size=25),
     st.integers(1, 40_000),
@@ -135,7 +135,7 @@ def test_lines_stand_in_order_without_gaps_and_the_book_counts_them(
         assert found, "the last chunk stays"
 
 
-@settings(max_examples=budget(50), deadline=None)
+@settings(max_examples=budget(25), deadline=None)
 @given(st.text())
 def test_any_text_becomes_lines_that_can_be_kept(text: str) -> None:
     for line in log_rules.clean(text):

@@ -166,7 +166,7 @@ TERMS = st.builds(
 )
 
 
-@settings(max_examples=budget(80), deadline=None, print_blob=True)
+@settings(max_examples=budget(40), deadline=None, print_blob=True)
 @given(
     seed=st.integers(0, 2**32),
     terms=st.lists(TERMS, min_size=3, max_size=3),
@@ -202,7 +202,7 @@ def test_one_at_a_time_whatever_the_order_and_whatever_fails(
 TARGETS = (LockTarget("a"), SlotsTarget("s", capacity=2), target_of(("lock/a", "lock/b")))
 
 
-@settings(max_examples=budget(40))
+@settings(max_examples=budget(20))
 @given(
     far=st.booleans(),
     turns=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(TARGETS)), min_size=8, max_size=30),

@@ -76,7 +76,7 @@ def test_what_changes_nothing_is_not_written() -> None:
     assert not decision.changes
 
 
-@settings(max_examples=budget(60))
+@settings(max_examples=budget(30))
 @given(data=st.data(), readers=st.integers(1, 3))
 def test_a_cursor_has_what_was_acknowledged_and_nothing_else(
     data: st.DataObject, readers: int
@@ -102,7 +102,7 @@ def test_a_cursor_has_what_was_acknowledged_and_nothing_else(
         assert all(each > cursor.after for each in cursor.also)
 
 
-@settings(max_examples=budget(40))
+@settings(max_examples=budget(20))
 @given(st.sets(st.integers(0, 40)), st.integers(-1, 41))
 def test_what_was_acknowledged_out_of_turn_is_found(also: set[int], revision: int) -> None:
     cursor = Cursor(after=-1, also=tuple(sorted(also)))

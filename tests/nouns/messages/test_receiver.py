@@ -569,7 +569,7 @@ def test_what_comes_is_had_with_one_read(stage: Testbed) -> None:
     assert len([step for step in hears.steps if isinstance(step, Read)]) == 1
 
 
-@settings(max_examples=budget(40))
+@settings(max_examples=budget(20))
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 30), st.sampled_from(("join", "drop")))))
 def test_a_line_has_the_urgent_first_then_the_oldest(
     acts: list[tuple[bool, int, str]],
@@ -627,7 +627,7 @@ class Crew:
         self.held = []
 
 
-@settings(max_examples=budget(25))
+@settings(max_examples=budget(15))
 @given(st.lists(st.tuples(st.integers(0, 11), st.sampled_from("sssrrakt")), max_size=40))
 def test_each_comes_once_and_in_order_whatever_is_restarted(acts: list[tuple[int, str]]) -> None:
     crew = Crew()

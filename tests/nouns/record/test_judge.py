@@ -326,7 +326,7 @@ def test_a_mark_of_nothing_proves_nothing(history: History) -> None:
 TAMPERING = st.sampled_from(["edit", "forget", "delete", "insert", "swap", "cut", "item", "stamp"])
 
 
-@settings(max_examples=budget(120), deadline=None)
+@settings(max_examples=budget(60), deadline=None)
 @given(
     acts=st.lists(
         st.tuples(

@@ -666,7 +666,7 @@ def stored(history: History) -> MemoryStore:
 
 
 @settings(
-    max_examples=budget(80),
+    max_examples=budget(40),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -697,7 +697,7 @@ def test_the_checker_agrees_with_verify_whatever_was_done(
 
 
 @settings(
-    max_examples=budget(60),
+    max_examples=budget(30),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

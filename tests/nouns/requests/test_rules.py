@@ -430,4 +430,4 @@ class Model(RuleBasedStateMachine):
 
 
 def test_in_any_order_a_request_has_one_end_and_an_open_one_always_a_next_step() -> None:
-    run(Model, bounds(budget(80), 40))
+    run(Model, bounds(budget(40), 40))

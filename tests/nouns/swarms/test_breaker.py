@@ -133,7 +133,7 @@ class Model(RuleBasedStateMachine):
 
 
 def test_any_order_of_timeouts_and_answers_follows_the_plain_rules() -> None:
-    run(Model, bounds(budget(60), 40))
+    run(Model, bounds(budget(30), 40))
 
 
 @pytest.mark.parametrize("probing", [True, False])

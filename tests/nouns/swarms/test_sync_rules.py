@@ -330,4 +330,4 @@ class Model(RuleBasedStateMachine):
 
 
 def test_no_value_is_lost_in_any_order_of_writes_cuts_and_clocks() -> None:
-    run(Model, bounds(budget(80), 40))
+    run(Model, bounds(budget(40), 40))

@@ -153,7 +153,7 @@ def _dead(client: Client) -> bool:
     seed=st.integers(0, 2**16),
     schedule=st.lists(st.integers(0, 12), min_size=60, max_size=400),
 )
-@settings(max_examples=budget(25), deadline=None, print_blob=True)
+@settings(max_examples=budget(15), deadline=None, print_blob=True)
 def test_every_schedule_leaves_the_tasks_sound(local: bool, seed: int, schedule: list[int]) -> None:
     stage = Testbed(seed)
     tasks: list[str] = []

@@ -172,7 +172,7 @@ def test_needs_that_are_not_in_the_plan_must_exist_elsewhere() -> None:
 
 
 @given(st.data())
-@settings(max_examples=budget(60), deadline=None)
+@settings(max_examples=budget(30), deadline=None)
 def test_a_circle_is_found_exactly_where_there_is_one(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 8))
     edges = data.draw(st.sets(st.tuples(st.integers(0, size - 1), st.integers(0, size - 1))))

@@ -524,7 +524,7 @@ def follow(needs: list[set[int]], names: list[int], dice: Random, *, remote: boo
 
 
 @given(graphs(), st.randoms(use_true_random=False), st.booleans())
-@settings(max_examples=budget(25), deadline=None)
+@settings(max_examples=budget(15), deadline=None)
 def test_nothing_is_ready_before_its_needs_and_all_get_done(
     needs: list[set[int]], dice: Random, remote: bool
 ) -> None:

@@ -37,7 +37,7 @@ _GUARD = '"$@" >>"$0" 2>&1 </dev/null & echo $!; read -r _; kill -9 $! 2>/dev/nu
 _START = 30.0
 _STOP = 5.0
 _SIGNAL = 30.0
-_POLL = 0.005
+_POLL, _LONGEST_POLL = 0.005, 0.03
 _TRIES = 10
 _TAIL = 4000
 _LOWEST = 10_000
@@ -82,11 +82,12 @@ def unverified_tls(tls: Tls) -> ssl.SSLContext:
 
 def until(condition: Callable[[], object], what: str, timeout: float = _SIGNAL) -> None:
     """Wait until the condition holds, or raise TimeoutError with the name of the condition."""
-    deadline = time.monotonic() + timeout
+    deadline, pause = time.monotonic() + timeout, _POLL
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {timeout:g} s: {what}")
-        time.sleep(_POLL)
+        time.sleep(pause)
+        pause = min(1.2 * pause, _LONGEST_POLL)
 
 
 class Port:
