@@ -192,7 +192,7 @@ class Here(Shell):
                 patch.setenv(variable, value)
             if "input" in options:
                 patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(options["input"].encode())))
-            status = command.run([word for word in words if isinstance(word, str)])
+            status = command.run([os.fsdecode(word) for word in words])
         told = self._capsys.readouterr()
         return Result(status, told.out, told.err)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,7 +25,7 @@ Cramped: TypeAlias = tuple[Setup, Callable[[], object]]
 _MIB = 1 << 20
 _SYNCED = "etcd_disk_backend_commit_duration_seconds_count"
 _BEGINS_SOMETHING = """
-    acquire alert ask await claim confirm hand import increase join log mailbox pause publish
+    acquire alert ask await claim confirm hand import increase join log mailbox publish
     resize resume retry send serve share status subscribe wait
 """
 _BEGINNINGS = frozenset(_BEGINS_SOMETHING.split())

@@ -83,32 +83,32 @@ def test_join_ignores_the_session_of_the_shell(ada: Shell) -> None:
     ],
 )
 def test_what_was_meant_is_guessed_only_where_it_is_likely(
-    ada: Shell, words: str, meant: str
+    here: Here, words: str, meant: str
 ) -> None:
-    assert hint(ada, *words.split()).endswith(f"{meant}\n")
+    assert hint(here, *words.split()).endswith(f"{meant}\n")
 
 
 @pytest.mark.parametrize(
     "words", ["inbox", "send", "query", "stop", "lock acquire", "request serve"]
 )
-def test_help_has_each_exit_status_once_and_in_order(ada: Shell, words: str) -> None:
-    said = ada.run(*words.split(), "--help").out.split("exit status: ")[1]
+def test_help_has_each_exit_status_once_and_in_order(here: Here, words: str) -> None:
+    said = here.run(*words.split(), "--help").out.split("exit status: ")[1]
     told = [int(each.split()[0]) for each in said.split(";")]
     assert told == sorted(set(told))
     assert {0, 2, 3, 4} <= set(told)
 
 
-def test_a_limit_below_the_least_is_refused_in_one_way(ada: Shell) -> None:
-    said = {hint(ada, "record", "log", "--limit", limit) for limit in ("0", "-1")}
+def test_a_limit_below_the_least_is_refused_in_one_way(here: Here) -> None:
+    said = {hint(here, "record", "log", "--limit", limit) for limit in ("0", "-1")}
     assert len(said) == 1
     assert "give 1 to" in said.pop()
 
 
 @pytest.mark.parametrize("wait", ["forevr", "-1"])
-def test_a_wait_that_cannot_be_read_may_have_meant_forever(ada: Shell, wait: str) -> None:
+def test_a_wait_that_cannot_be_read_may_have_meant_forever(here: Here, wait: str) -> None:
     for words in (("lock", "acquire", "x"), ("lock", "run", "x")):
-        assert "or forever" in hint(ada, *words, "--wait", wait)
-    assert "forever" not in hint(ada, "lock", "acquire", "x", "--ttl", wait)
+        assert "or forever" in hint(here, *words, "--wait", wait)
+    assert "forever" not in hint(here, "lock", "acquire", "x", "--ttl", wait)
 
 
 def test_options_behind_the_program_belong_to_the_program(shell: Shell) -> None:
@@ -123,11 +123,11 @@ def test_options_behind_the_program_belong_to_the_program(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("thing", ["session/ses_12", "ses_12"])
-def test_why_of_a_session_names_the_command_that_shows_it(ada: Shell, thing: str) -> None:
-    said = hint(ada, "why", thing)
+def test_why_of_a_session_names_the_command_that_shows_it(here: Here, thing: str) -> None:
+    said = hint(here, "why", thing)
     assert "'why' knows tasks, locks, semaphores, pipelines, guards, agents" in said
     assert f"agent show {thing.rpartition('/')[2]}" in said
-    assert ada.run("why", f"lock/{thing}").status == 0
+    assert here.run("why", f"lock/{thing}").status == 0
 
 
 @pytest.mark.parametrize(
@@ -142,16 +142,16 @@ def test_why_of_a_session_names_the_command_that_shows_it(ada: Shell, thing: str
     ],
 )
 def test_whoever_has_itself_what_it_is_refused_is_told_so(
-    ada: Shell, words: tuple[str, ...]
+    here: Here, words: tuple[str, ...]
 ) -> None:
-    ada.run("lock", "acquire", "merge")
-    ada.run("sem", "acquire", "builds", "--capacity", "1")
-    ada.run("task", "add", "t1")
-    ada.run("task", "claim", "t1")
+    here.run("lock", "acquire", "merge")
+    here.run("sem", "acquire", "builds", "--capacity", "1")
+    here.run("task", "add", "t1")
+    here.run("task", "claim", "t1")
     mine = "interlock: ada is you: you have it already; continue with the --token of that grant,"
-    done = ada.run(*words)
+    done = here.run(*words)
     assert (done.status, done.err) == (1, f"{mine} or release it first\n")
-    assert "is you" not in ada.run(*words[:2], "--agent", "bob", *words[2:]).err
+    assert "is you" not in here.run(*words[:2], "--agent", "bob", *words[2:]).err
 
 
 def test_a_token_of_another_grant_is_told_from_none(here: Here) -> None:

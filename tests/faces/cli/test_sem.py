@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 from tests.faces.cli.test_run import NAP, SHOW, first_line, python
-from tests.faces.shell import Shell, gone, until
+from tests.faces.shell import Here, Shell, gone, until
 
 from interlock.core.validate import CAPACITY
 from interlock.nouns.grants.pool import WAITERS
@@ -37,8 +37,8 @@ def queued(shell: Shell, name: str = "builds") -> list[str]:
     return [each["agent"] for each in shell.json("sem", "show", name)[1].get("waiters", ())]
 
 
-def test_slots_are_acquired_with_a_token_and_say_what_is_left(ada: Shell) -> None:
-    status, answer = ada.json("sem", "acquire", "builds", *THREE, "--weight", "2")
+def test_slots_are_acquired_with_a_token_and_say_what_is_left(here: Here) -> None:
+    status, answer = here.json("sem", "acquire", "builds", *THREE, "--weight", "2")
     assert (status, answer.pop("outcome"), answer.pop("grant")[:4]) == (0, "acquired", "grt_")
     assert isinstance(answer.pop("token"), int)
     assert answer == {
@@ -49,7 +49,7 @@ def test_slots_are_acquired_with_a_token_and_say_what_is_left(ada: Shell) -> Non
         "available": 1,
         "expires_in": 900,
     }
-    out = ada.run("sem", "acquire", "builds", "--ttl", "30s").out
+    out = here.run("sem", "acquire", "builds", "--ttl", "30s").out
     assert out.startswith("acquired 1 of builds, token ")
     assert out.endswith(", expires in 30 s; 0 of 3 left\n")
 
@@ -99,19 +99,19 @@ def test_within_a_session_slots_need_no_token(ada: Shell) -> None:
     assert ada.json("agent", "leave")[0] == 0
 
 
-def test_only_the_holder_gives_back(ada: Shell) -> None:
-    _, grant = ada.json("sem", "acquire", "builds", *THREE)
+def test_only_the_holder_gives_back(here: Here) -> None:
+    _, grant = here.json("sem", "acquire", "builds", *THREE)
     words = ("sem", "release", "builds", "--token", str(grant["token"]))
-    assert ada.json(*words, "--agent", "bob") == (
+    assert here.json(*words, "--agent", "bob") == (
         1,
         {"outcome": "not_holder", "semaphore": "builds"},
     )
-    assert "--token" in ada.run("sem", "release", "builds").out
-    assert ada.run("sem", "beat", "builds", "--agent", "bob").status == 1
-    assert ada.run(*words).out == "released builds\n"
-    status, again = ada.json(*words)
+    assert "--token" in here.run("sem", "release", "builds").out
+    assert here.run("sem", "beat", "builds", "--agent", "bob").status == 1
+    assert here.run(*words).out == "released builds\n"
+    status, again = here.json(*words)
     assert (status, again["outcome"]) == (1, "fenced")
-    assert ada.run(*words).out == "fenced builds: that grant is over; acquire again\n"
+    assert here.run(*words).out == "fenced builds: that grant is over; acquire again\n"
 
 
 def test_whoever_waits_and_fits_is_served_in_order_with_the_release(ada: Shell) -> None:
@@ -167,21 +167,21 @@ def test_a_new_capacity_serves_who_fits_and_takes_from_nobody(ada: Shell) -> Non
     assert ada.json("sem", "remove", "new") == (1, {"outcome": "nothing", "semaphore": "new"})
 
 
-def test_semaphores_are_listed_and_shown(ada: Shell) -> None:
-    assert ada.run("sem", "list").out == "there is no semaphore\n"
-    assert ada.json("sem", "list") == (0, {"semaphores": [], "count": 0})
-    ada.run("sem", "acquire", "builds", *THREE, "--weight", "2", "--metadata", '{"pull": 7}')
-    head, row = ada.run("sem", "list").out.splitlines()
+def test_semaphores_are_listed_and_shown(here: Here) -> None:
+    assert here.run("sem", "list").out == "there is no semaphore\n"
+    assert here.json("sem", "list") == (0, {"semaphores": [], "count": 0})
+    here.run("sem", "acquire", "builds", *THREE, "--weight", "2", "--metadata", '{"pull": 7}')
+    head, row = here.run("sem", "list").out.splitlines()
     assert (head.split(), row.split()) == (
         ["SEMAPHORE", "FREE", "HOLDERS"],
         ["builds", "1", "of", "3", "ada", "(2)"],
     )
-    assert [each["semaphore"] for each in ada.json("sem", "list")[1]["semaphores"]] == ["builds"]
-    shown = ada.run("sem", "show", "builds").out
+    assert [each["semaphore"] for each in here.json("sem", "list")[1]["semaphores"]] == ["builds"]
+    shown = here.run("sem", "show", "builds").out
     assert shown.startswith("builds has 1 of 3 free\nHOLDER")
     assert '{"pull":7}' in shown
-    assert ada.json("sem", "show", "nope") == (1, {"outcome": "nothing", "semaphore": "nope"})
-    assert "'interlock sem list' shows all" in ada.run("sem", "show", "nope").out
+    assert here.json("sem", "show", "nope") == (1, {"outcome": "nothing", "semaphore": "nope"})
+    assert "'interlock sem list' shows all" in here.run("sem", "show", "nope").out
 
 
 @pytest.mark.parametrize(
@@ -208,10 +208,10 @@ def test_semaphores_are_listed_and_shown(ada: Shell) -> None:
     ],
 )
 def test_bad_words_are_refused_with_what_to_do(
-    ada: Shell, words: tuple[str, ...], hint: str
+    here: Here, words: tuple[str, ...], hint: str
 ) -> None:
-    ada.run("sem", "resize", "builds", "3")
-    assert hint in said(ada, *words)
+    here.run("sem", "resize", "builds", "3")
+    assert hint in said(here, *words)
 
 
 def test_the_remedies_of_the_messages_work(ada: Shell) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.faces.shell import Shell
+from tests.faces.shell import Here, Shell
 
 import interlock
 from interlock import store_location
@@ -94,9 +94,9 @@ def test_the_store_may_be_on_a_server(ada: Shell, monkeypatch: pytest.MonkeyPatc
         "[lock.merge]\nttl = inf", "[lock.default]\nttl = '2m'",
     ],
 )  # fmt: skip
-def test_a_wrong_file_is_named(ada: Shell, text: str) -> None:
-    (ada.folder / ".interlock" / "config.toml").write_text(text)
-    done = ada.run("lock", "acquire", "merge")
+def test_a_wrong_file_is_named(here: Here, text: str) -> None:
+    (here.folder / ".interlock" / "config.toml").write_text(text)
+    done = here.run("lock", "acquire", "merge")
     assert done.status == 2
     assert "config.toml" in done.err
     assert done.err.count("\n") == 1

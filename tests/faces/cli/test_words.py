@@ -38,16 +38,16 @@ def refused(done: Result, status: int = 2) -> str:
         b"\xff\xfe",
     ],
 )
-def test_bad_names_are_refused(ada: Shell, name: str | bytes) -> None:
-    refused(ada.run("lock", "acquire", name))
-    status, answer = ada.json("lock", "acquire", name)
+def test_bad_names_are_refused(here: Here, name: str | bytes) -> None:
+    refused(here.run("lock", "acquire", name))
+    status, answer = here.json("lock", "acquire", name)
     assert (status, answer["error"]) == (2, "bad_name")
-    refused(ada.run("lock", "acquire", "x", "--agent", name))
+    refused(here.run("lock", "acquire", "x", "--agent", name))
 
 
 @pytest.mark.parametrize("ttl", ["-5s", "soon", "", "1e9d", "99999d", "1ms", "nan", "inf", b"\xff"])
-def test_bad_durations_are_refused(ada: Shell, ttl: str | bytes) -> None:
-    status, answer = ada.json("lock", "acquire", "x", "--ttl", ttl)
+def test_bad_durations_are_refused(here: Here, ttl: str | bytes) -> None:
+    status, answer = here.json("lock", "acquire", "x", "--ttl", ttl)
     assert (status, answer["error"]) == (2, "bad_duration")
 
 
@@ -86,12 +86,12 @@ def test_bad_durations_are_refused(ada: Shell, ttl: str | bytes) -> None:
         (("lock", "acquire", "x", "--store", b"/tmp/\xff.db"), "UTF-8"),
     ],
 )
-def test_wrong_words_get_a_hint(ada: Shell, words: tuple[str | bytes, ...], hint: str) -> None:
-    assert hint in refused(ada.run(*words))
+def test_wrong_words_get_a_hint(here: Here, words: tuple[str | bytes, ...], hint: str) -> None:
+    assert hint in refused(here.run(*words))
 
 
-def test_metadata_above_its_limit_is_refused(ada: Shell) -> None:
-    status, answer = ada.json("lock", "acquire", "x", "--metadata", '"' + "a" * 16384 + '"')
+def test_metadata_above_its_limit_is_refused(here: Here) -> None:
+    status, answer = here.json("lock", "acquire", "x", "--metadata", '"' + "a" * 16384 + '"')
     assert (status, answer["error"]) == (2, "too_large")
 
 
@@ -101,20 +101,20 @@ def test_who_you_are_must_be_known(shell: Shell) -> None:
     refused(shell.run("lock", "acquire", "x"))
 
 
-def test_options_may_stand_anywhere(ada: Shell) -> None:
+def test_options_may_stand_anywhere(here: Here) -> None:
     for words in (
         ("--ttl", "40s", "--json", "lock", "acquire", "a"),
         ("--json", "lock", "--ttl=40s", "acquire", "b"),
         ("lock", "acquire", "--ttl=40s", "c", "--json"),
         ("lock", "acquire", "--ttl", "40s", "--json", "--", "d"),
     ):
-        done = ada.run(*words)
+        done = here.run(*words)
         assert done.json["expires_in"] == 40
 
 
 @pytest.mark.parametrize("name", registry.names())
-def test_every_operation_explains_itself(bare: Shell, name: str) -> None:
-    done = bare.run(*name.split(), "--help")
+def test_every_operation_explains_itself(here: Here, name: str) -> None:
+    done = here.run(*name.split(), "--help")
     assert done.status == 0
     assert done.err == ""
     own = fields(registry.find(name).request)
@@ -127,8 +127,8 @@ def test_every_operation_explains_itself(bare: Shell, name: str) -> None:
 @pytest.mark.parametrize(
     "words", [(), ("--help",), ("-h",), ("help",), ("lock", "--help"), ("help", "lock")]
 )
-def test_help_needs_nothing(bare: Shell, words: tuple[str, ...]) -> None:
-    done = bare.run(*words)
+def test_help_needs_nothing(here: Here, words: tuple[str, ...]) -> None:
+    done = here.run(*words)
     assert (done.status, done.err) == (0, "")
     assert "lock acquire" in done.out
 
@@ -287,7 +287,7 @@ def test_a_closed_stderr_is_silence(ada: Shell) -> None:
     assert _in_bash(ada, "agent join 2>&-").out.startswith("export INTERLOCK_SESSION=")
 
 
-def test_long_words_are_not_repeated_whole(ada: Shell) -> None:
+def test_long_words_are_not_repeated_whole(here: Here) -> None:
     long = "9" * 5000
     for words in (
         (long,), ("lock", long), ("--" + long,), ("lock", "show", "m", long),
@@ -295,7 +295,7 @@ def test_long_words_are_not_repeated_whole(ada: Shell) -> None:
         ("lock", "beat", "m", "--token", "x" + long), ("lock", "show", long), ("why", long),
         ("agent", "show", long),
     ):  # fmt: skip
-        assert len(refused(ada.run(*words))) < 300
+        assert len(refused(here.run(*words))) < 300
 
 
 def _in_bash(shell: Shell, words: str) -> Result:
