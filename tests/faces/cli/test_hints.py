@@ -125,7 +125,7 @@ def test_options_behind_the_program_belong_to_the_program(shell: Shell) -> None:
 @pytest.mark.parametrize("thing", ["session/ses_12", "ses_12"])
 def test_why_of_a_session_names_the_command_that_shows_it(here: Here, thing: str) -> None:
     said = hint(here, "why", thing)
-    assert "'why' knows tasks, locks, semaphores, pipelines, guards, agents" in said
+    assert "'why' knows tasks, locks, semaphores, pipelines, guards, schedules, agents" in said
     assert f"agent show {thing.rpartition('/')[2]}" in said
     assert here.run("why", f"lock/{thing}").status == 0
 
