@@ -27,7 +27,9 @@ from interlock import (
     NoSemaphore,
     NoTask,
     NothingUnread,
+    PlanChanges,
     PlanExists,
+    PlanUpdated,
     Proof,
     Reclaimed,
     Renewed,
@@ -35,8 +37,10 @@ from interlock import (
     Resized,
     SessionLapsed,
     TaskCompleted,
+    TaskEdited,
     TaskFailed,
     TaskNoted,
+    TasksDropped,
     Unchanged,
     UnknownMessages,
     Unreported,
@@ -86,6 +90,15 @@ def blocking(fleet: interlock.Fleet) -> str:
     assert_type(fleet.tasks.note("t1", "hot"), TaskNoted | Unchanged | GivenFenced)
     assert_type(fleet.tasks.notes("t1"), TaskNotes | NoTask)
     assert_type(fleet.tasks.tree("t1", format="dot"), TaskTree | NoTask)
+    assert_type(
+        fleet.tasks.edit("t1", priority=1, data=None, add_needs=["t0"]),
+        TaskEdited | Unchanged | GivenFenced,
+    )
+    assert_type(fleet.tasks.drop("t1", "t2"), TasksDropped | Unchanged | GivenFenced)
+    assert_type(
+        fleet.tasks.update_all([{"id": "t2"}], id="p"),
+        Imported | PlanChanges | PlanUpdated | PlanExists | GivenFenced,
+    )
     assert_type(
         fleet.tasks.publish_all([{"id": "t2"}], id="p"),
         Imported | Checked | PlanExists | GivenFenced,

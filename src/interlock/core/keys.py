@@ -12,7 +12,7 @@ Waits
     waits/{name}/{id}     a wait of an agent; of a caller, too, while others may wait for it; for a
                           guard also under what its caller is to acquire
 Tasks
-    tasks/{id}/data       the specification of a task; written once
+    tasks/{id}/data       the specification of a task; written again by an edit
     tasks/{id}/status     its state
     tasks/{id}/owner      its worker; present only while the task is claimed
     tasks/{id}/result     its result, or its failure

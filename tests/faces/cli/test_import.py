@@ -30,6 +30,22 @@ def test_a_file_is_imported_once(ada: Shell, plan: Path) -> None:
     assert (status, again["outcome"], again["plan"]) == (1, "exists", checked["plan"])
 
 
+def test_a_changed_plan_is_shown_and_then_applied(ada: Shell, plan: Path) -> None:
+    ada.json("task", "import", "plan.json", "--id", "p")
+    status, same = ada.json("task", "import", "plan.json", "--id", "p", "--dry-run")
+    assert (status, same["outcome"], same["same"]) == (0, "changes", 2)
+    plan.write_text(json.dumps([{"id": "a", "title": "First", "data": {"x": 1}}, {"id": "c"}]))
+    status, shown = ada.json("task", "import", "plan.json", "--id", "p", "--dry-run")
+    edited = [{"task": "a", "changed": {"title": {"old": "", "new": "First"}}}]
+    assert (shown["outcome"], shown["new"], shown["edited"]) == ("changes", ["c"], edited)
+    assert shown["dropped"] == ["b"]
+    status, done = ada.json("task", "import", "plan.json", "--id", "p", "--update")
+    assert (status, done) == (0, {**shown, "outcome": "updated"})
+    assert ada.run("task", "import", "plan.json", "--id", "p", "--update").out == (
+        "updated p: 0 new, 0 edited, 0 dropped, 0 left alone, 2 the same\n"
+    )
+
+
 def test_lines_come_in_by_a_pipe_and_under_a_name(ada: Shell) -> None:
     lines = "\n".join(map(json.dumps, PLAN)) + "\n"
     done = ada.run("task", "import", "-", "--id", "release-7", input=lines)

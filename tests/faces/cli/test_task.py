@@ -132,6 +132,27 @@ def test_a_task_behind_guards_says_what_keeps_it_and_what_it_lacks(
     assert ada.json("task", "done", "t1", *token(claimed))[1]["outcome"] == "completed"
 
 
+def test_a_plan_is_changed_task_by_task(ada: Shell) -> None:
+    for name, *needs in (("a",), ("b", "--needs", "a", "--label", "x,y")):
+        assert ada.run("task", "add", name, *needs).status == 0
+    done = ada.run("task", "edit", "b", "--label", "", "--text", "-", input="Do it.\n\tWell.\n")
+    assert done.out == "edited b: labels x,y -> none; text none -> Do it.\\n\\tWell.\\n\n"
+    status, view = ada.json("task", "show", "b")
+    assert (status, view["text"], view["labels"]) == (0, "Do it.\n\tWell.\n", [])
+    assert ada.run("task", "edit", "b", "--text", "x\x07").status == 2
+    assert ada.run("task", "edit", "b", "--add-label", " ").status == 2
+    assert ada.run("task", "edit", "b").status == 2
+    cycle = ada.run("task", "edit", "a", "--add-needs", "b")
+    assert (cycle.status, "a -> b -> a" in cycle.err) == (2, True)
+    assert ada.run("task", "drop", "a", "zz").status == 1
+    status, dropped = ada.json("task", "drop", "a", "--reason", "no")
+    assert (status, dropped) == (0, {"outcome": "dropped", "tasks": ["a"], "blocked": ["b"]})
+    assert "interlock task edit b --remove-needs a" in ada.run("why", "task/b").out
+    assert ada.run("task", "claim", "a").status == 1
+    assert "--again" in ada.run("task", "add", "a").out
+    assert ada.run("task", "add", "a", "--again").out == "published a\n"
+
+
 def test_whoever_comes_too_late_is_told_what_is_in_the_way(here: Here) -> None:
     here.run("task", "add", "t0")
     done = here.run("task", "add", "t1", "--needs", "t0")

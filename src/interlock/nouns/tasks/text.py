@@ -56,6 +56,8 @@ def _published(outcome: task_types.Published, paint: Paint) -> str:
 
 def _exists(outcome: task_types.TaskExists, paint: Paint) -> str:
     hint = f"choose another id, or see 'interlock task show {quote(outcome.task)}'"
+    if outcome.state in ("failed", "dead", "dropped"):
+        hint = f"to use its id again: interlock task add {quote(outcome.task)} --again"
     return f"{paint('yellow', 'exists')} {outcome.task}: it is {outcome.state}; {hint}"
 
 
@@ -207,12 +209,12 @@ def _edited(outcome: task_types.TaskEdited, paint: Paint) -> str:
 
 def _value(value: object) -> str:
     """A value of a field in a few words."""
+    if value == "":
+        return "none"
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "none"
     text = value if isinstance(value, str) else as_json(value)
-    line = text.partition("\n")[0]
-    short = line if len(line) <= _SHORT else f"{line[:_SHORT]}..."
-    return short if short == text or short != line else f"{short}..."
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
 
 
 def _dropped(outcome: task_types.TasksDropped, paint: Paint) -> str:
