@@ -109,10 +109,9 @@ class TaskCalls(Calls[D]):
             trace=self.context.purpose,
         )
         identity = self._identity(given)
-        publishing = self.context.tasks.publish(
-            identity.actor, id_, spec, again=validate.flag(again, "again")
-        )
-        return self._fenced(identity, publishing)
+        tasks = self.context.tasks
+        publish = tasks.publish_again if validate.flag(again, "again") else tasks.publish
+        return self._fenced(identity, publish(identity.actor, id_, spec))
 
     add = publish
 

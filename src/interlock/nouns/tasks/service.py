@@ -95,22 +95,22 @@ class TaskService:
         self._last_time = first + (count - 1) * 0.000_001
         return first
 
-    def publish(
-        self, actor: Actor, task: str, spec: task_types.Spec, *, again: bool = False
+    def publish_again(
+        self, actor: Actor, task: str, spec: task_types.Spec
     ) -> Op[task_types.Published | task_types.TaskExists]:
-        """Publish a task; with ``again``, also under the id of one that ended unsuccessfully."""
-        outcome = yield from self._publish(actor, task, spec)
-        if again and isinstance(outcome, task_types.TaskExists):
-            if outcome.state not in task_types.UNSUCCESSFUL:
-                return outcome
-            outcome = yield from self.edits.publish_again(actor, task, spec)
+        """Publish a task, also under the id of one that ended without being complete."""
+        outcome = yield from self.publish(actor, task, spec)
+        if outcome or outcome.state not in task_types.UNSUCCESSFUL:
+            return outcome
+        outcome = yield from self.edits.publish_again(actor, task, spec)
         if spec.guards and isinstance(outcome, task_types.Published):
             return (yield from self._at_gate(outcome))
         return outcome
 
-    def _publish(
+    def publish(
         self, actor: Actor, task: str, spec: task_types.Spec
     ) -> Op[task_types.Published | task_types.TaskExists]:
+        """Publish a task."""
         sets = (keys.requirement_set(spec.requirement_set),) if spec.requires else ()
         wanted = (keys.status(task), *sets)
         guess: dict[str, Item | None] = {}
@@ -126,7 +126,9 @@ class TaskService:
                 self._runner.remember(key, item)
         hidden = isinstance(done.outcome, task_types.TaskExists) and done.outcome.state == "blocked"
         if hidden and (yield from self.plans.free_id(actor.plain, task)):
-            return (yield from self._publish(actor, task, spec))
+            return (yield from self.publish(actor, task, spec))
+        if spec.guards and isinstance(done.outcome, task_types.Published):
+            return (yield from self._at_gate(done.outcome))
         return done.outcome
 
     def _at_gate(self, published: task_types.Published) -> Op[task_types.Published]:
