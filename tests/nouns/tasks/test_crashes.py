@@ -156,6 +156,10 @@ def release(stage: Testbed, client: Client) -> Op[Any]:
     return client.tasks.release("root", token=held(client, "root"))
 
 
+def progress(stage: Testbed, client: Client) -> Op[Any]:
+    return client.tasks.progress("root", 0.5, "half", token=held(client, "root"))
+
+
 def beat(stage: Testbed, client: Client) -> Op[Any]:
     return client.tasks.heartbeat("root", token=held(client, "root"))
 
@@ -254,6 +258,7 @@ ACTS: list[Act] = [
     drain,
     fail,
     release,
+    progress,
     beat,
     leave,
     send_back,

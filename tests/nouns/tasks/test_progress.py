@@ -159,3 +159,18 @@ def test_a_worker_reports_from_its_handler_without_waiting_for_the_store() -> No
         with other.tasks.subscribe(events=["progress"], after=0) as feed:
             assert len(feed.take(0)) == 1
         claim.progress(1.0)  # its claim is over: nothing to say
+
+
+def test_a_report_never_stands_in_the_way_of_the_end_on_every_store(url: str) -> None:
+    """The end relies on the status, which each report changes, also while it is under way."""
+    with interlock.connect(url, agent="ada") as fleet:
+        for end in ("complete", "fail"):
+            fleet.tasks.publish(end)
+            with fleet.tasks.hold(end) as claim:
+                said = fleet.tasks.progress(end, 0.5, "half", token=claim.outcome.token)
+                assert isinstance(said, core.TaskProgress)
+                claim.progress(0.7)  # the keeper commits it at the same time as the end
+                claim.complete(1) if end == "complete" else claim.fail("no", retry=False)
+            found = fleet.tasks.show(end)
+            assert isinstance(found, TaskView)
+            assert (found.state, found.progress) == ({"fail": "failed"}.get(end, end), None)

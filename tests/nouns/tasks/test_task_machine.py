@@ -57,7 +57,9 @@ SOON = st.sampled_from([None, None, None, 1.5, 3.5])
 LATER = st.sampled_from([None, None, None, 2.5, 7.5])
 AGES = st.sampled_from([1.5, 5000.0])
 BACKOFFS = st.sampled_from([0.0, 1.1])
-ENDS = st.sampled_from(["complete", "complete", "fail", "fail", "release", "beat", "give up"])
+ENDS = st.sampled_from(
+    ["complete", "complete", "fail", "fail", "release", "beat", "say", "give up"]
+)
 REQUIRES = st.lists(st.sampled_from(CAPABILITIES), unique=True, max_size=1)
 CAN = st.sampled_from([[], list(CAPABILITIES), list(CAPABILITIES)]) | st.lists(
     st.sampled_from(CAPABILITIES), unique=True, max_size=2
@@ -474,6 +476,8 @@ class TaskMachine(RuleBasedStateMachine):
                 self.fail(held, after, named=named, retry=act == "fail")
             case "release":
                 self.release(held, named=named)
+            case "say":
+                self.progress(held, named=named)
             case _:
                 self.heartbeat(held, named=named)
 
@@ -526,6 +530,19 @@ class TaskMachine(RuleBasedStateMachine):
         elif self._is_its(job, held, token):
             assert isinstance(got, core.TaskReleased), got
             self.model.release(job)
+        else:
+            self._fenced(got, token)
+        self.observe()
+
+    def progress(self, held: Held, *, named: bool) -> None:
+        """A report changes nothing else: the model knows nothing of it."""
+        job, client, token = self._speaks(held, named=named)
+        got = client.run(client.tasks.progress(held.task, 0.5, "half", token=token))
+        own = job.held if self._is_its(job, held, token) else None
+        if own is not None and self.model.alive(own):
+            assert isinstance(got, core.TaskProgress), got
+        elif own is not None:
+            assert isinstance(got, core.TaskFenced)
         else:
             self._fenced(got, token)
         self.observe()
