@@ -157,6 +157,24 @@ def test_one_signal_lets_all_threads_finish_and_two_release_what_they_work_on(
     }
 
 
+def test_of_the_threads_without_a_task_one_waits_and_the_others_wait_for_it(
+    fleet: interlock.Fleet,
+) -> None:
+    """Each task wakes one thread, and not all: only one of them watches the queue."""
+    worker = fleet.tasks.work(concurrency=5, stop_on_signals=False)
+    done: list[str] = []
+    serving = threading.Thread(target=lambda: worker.serve(lambda claim: done.append(claim.task)))
+    serving.start()
+    for number in range(3):
+        until(lambda: fleet.context.tasks.waiting)
+        assert len(fleet.context.tasks.waiting) == 1
+        fleet.tasks.publish(f"t{number}")
+        until(lambda: len(done) == number + 1)  # noqa: B023 - it is called here
+    worker.stop()
+    serving.join(PATIENCE)
+    assert done == ["t0", "t1", "t2"]
+
+
 def test_threads_that_wait_go_when_a_message_asks_them(
     fleet: interlock.Fleet, store: MemoryStore
 ) -> None:
@@ -172,7 +190,7 @@ def test_threads_that_wait_go_when_a_message_asks_them(
 
 
 def test_each_task_goes_to_the_function_of_its_type_and_others_stay(fleet: interlock.Fleet) -> None:
-    wanted = {"b": ["build"], "t": ["test"], "plain": [], "other": ["deploy"], "both": ["gpu"]}
+    wanted = {"plain": [], "other": ["deploy"], "both": ["gpu"], "b": ["build"], "t": ["test"]}
     for name, requires in wanted.items():
         fleet.tasks.publish(name, requires=requires)
     worker = fleet.tasks.work(can=["gpu"])
@@ -192,11 +210,9 @@ def test_each_task_goes_to_the_function_of_its_type_and_others_stay(fleet: inter
 
     worker.serve()
     assert sorted(said) == [("build", "b"), ("check", "t")]
-    assert {name for name, state in states(fleet).items() if state == "pending"} == {
-        "plain",
-        "other",
-        "both",
-    }
+    left = {name for name, task in tasks(fleet).items() if task.state == "pending"}
+    assert left == {"plain", "other", "both"}
+    assert {task.attempts for task in tasks(fleet).values()} == {0}  # none was claimed for nothing
     assert build(fleet.tasks.hold("plain").__enter__()) == "built"  # it is still a plain function
 
 
@@ -243,7 +259,7 @@ def test_a_worker_that_waits_for_its_types_is_woken_by_them_on_every_store(url: 
             await fleet.tasks.publish("first", requires=["build"])
             await asyncio.wait_for(serving, PATIENCE)
             (left,) = (await fleet.tasks.list()).tasks
-            assert left.task == "plain"
+            assert (left.task, left.attempts) == ("plain", 0)
             return said
 
     assert asyncio.run(main()) == ["first build", "second build"]
