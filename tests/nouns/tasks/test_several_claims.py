@@ -17,10 +17,12 @@ from tests.nouns.tasks import task_truths
 import interlock
 from interlock import aio, guard
 from interlock.aio_tasks import Claim
+from interlock.core.decision import Decision
 from interlock.errors import BadInput
 from interlock.nouns.guards.calls import GuardCalls
 from interlock.nouns.tasks.held_claim import WENT_ON
 from interlock.nouns.tasks.task import Claimant, Claimed, NoTask, TaskCompleted, TaskEnd, TaskFenced
+from interlock.runtime.attempt import DecideOp
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Testbed
 
@@ -102,6 +104,46 @@ def test_several_at_once_are_those_that_come_one_by_one(
             assert apart.run(apart.tasks.complete(each.task, token=each.token, result=1))
         assert standing(together) == standing(apart)
     assert audit(together.store) == []
+
+
+def completed_with_next(client: Client, claim: Claimed, *, at_once: bool) -> object:
+    """Complete a task and claim the next one, as one decision if that can be, or as two."""
+
+    def unchanged(decision: Decision[Any]) -> DecideOp[Any]:
+        yield from ()
+        return decision
+
+    me, tasks = client.context.me(), client.context.tasks
+    claimant = Claimant(
+        task=claim.task, agent=me.actor.agent, session=me.actor.session, token=claim.token
+    )
+    then = tasks.claims.following(me, ["rust"], None)
+    along = None if at_once else unchanged
+    return client.run(tasks.complete(me.actor, claimant, Raw(b"1"), along, then=then))
+
+
+@given(plan=PLANS)
+def test_an_end_and_a_claim_as_one_decision_are_those_of_two(
+    plan: list[tuple[dict[str, Any], bool]],
+) -> None:
+    quick, slow = (published(plan, remote=False) for _ in range(2))
+    claims = [claimed(client, 1) for client in (quick, slow)]
+    while claims[0]:
+        done = [
+            completed_with_next(client, each[0], at_once=client is quick)
+            for client, each in zip((quick, slow), claims, strict=True)
+        ]
+        claims = [
+            [following]
+            if isinstance(following := getattr(outcome, "next", None), Claimed)
+            else claimed(client, 1)
+            for client, outcome in zip((quick, slow), done, strict=True)
+        ]
+        assert [type(each) for each in done] == [type(done[0])] * 2
+        names = [[(each.task, each.data, each.attempt) for each in some] for some in claims]
+        assert names[0] == names[1]
+        assert standing(quick) == standing(slow)
+    assert audit(quick.store) == []
 
 
 def test_each_claim_ends_by_itself() -> None:

@@ -583,7 +583,7 @@ class ClaimService:
         blind: bool,
         guarded: bool = True,
     ) -> DecideOp[task_types.ClaimOutcome | str]:
-        """One attempt at a claim, with the component that makes it and the time it took so far."""
+        """One attempt at a claim."""
         identity = attempt.identity
         own = keys.live(identity.actor.session) if identity.joined else ""
         data = keys.data(request.task)
@@ -612,9 +612,16 @@ class ClaimService:
             decision = yield from gates.claimed(self.runner, base, reader, decision)
             if not isinstance(decision.outcome, task_types.Claimed):
                 return decision
-        via = f"{self.runner.via}/{identity.role}" if identity.role else self.runner.via
+        return self.timed(attempt, decision, (data,) if blind else ())
+
+    def timed(
+        self, attempt: ClaimAttempt, decision: Decision[T], reads: tuple[str, ...] = ()
+    ) -> Decision[T]:
+        """A decision to claim with the component that asked, and the time that it took so far."""
+        role = attempt.identity.role
+        via = f"{self.runner.via}/{role}" if role else self.runner.via
         took = round((self.runner.clock.monotonic() - attempt.began) * 1000, 3)
-        return replace(decision, reads=(data,) if blind else (), via=via, took=took)
+        return replace(decision, reads=reads, via=via, took=took)
 
     def take_back(self, identity: Identity, task: str, claim: str) -> Op[None]:
         """Release a claim that may be committed; without a task, find out which one it is."""

@@ -27,7 +27,7 @@ from interlock.nouns.tasks.task import (
     TaskResult,
     TaskStatus,
 )
-from interlock.nouns.tasks.task_change import TaskChanges
+from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
 
 CLAIM_SIZE = 16
 """The most operations that a claim takes."""
@@ -192,17 +192,38 @@ def complete_several(changes: TaskChanges, ends: Sequence[task.TaskEnd]) -> list
     ended = []
     for end in ends:
         id_, facts = end.claimant.task, changes.facts
-        status, held = facts.status(id_), facts.claim(id_)
-        if status is None or held is None or status.awaited or status.gated or status.evidence:
-            continue
-        if not end.claimant.speaks_for(held, facts.tokens[id_]) or not facts.alive(held):
+        if not ends_simply(facts, end):
             continue
         if changes.size + END_SIZE > facts.max_operations:
             break
+        status, held = facts.status(id_), facts.claim(id_)
+        assert status is not None  # noqa: S101 - it ends simply
+        assert held is not None  # noqa: S101
         changes.rely(*held.live)
         _end_complete(changes, id_, status, held, end.result)
         ended.append(id_)
     return ended
+
+
+def ends_simply(facts: TaskFacts, end: task.TaskEnd) -> bool:
+    """Whether a completion is that of the worker, and concerns no other task and no guard."""
+    id_ = end.claimant.task
+    status, held = facts.status(id_), facts.claim(id_)
+    if status is None or held is None or status.awaited or status.gated or status.evidence:
+        return False
+    return end.claimant.speaks_for(held, facts.tokens[id_]) and facts.alive(held)
+
+
+def complete_and_claim(
+    changes: TaskChanges, end: task.TaskEnd, request: ClaimRequest, spec: Spec | None
+) -> Decision[task.TaskCompleted | None]:
+    """Complete a task that ends simply, and claim one that is simply ready; else do nothing."""
+    ended = complete_several(changes, (end,))
+    claimed = claim_several(changes, ((request, spec, ""),))
+    if not ended or not claimed:
+        return Decision(outcome=None)
+    outcome = task.TaskCompleted(task=ended[0], next=claimed[0])
+    return changes.decision(outcome, "task.complete", f"task/{ended[0]}")
 
 
 def fail(

@@ -175,13 +175,21 @@ class TaskService:
         then: NextClaim | None,
     ) -> Op[task_types.CompleteOutcome]:
         base = yield from self._runner.base()
+        end = task_types.TaskEnd(claimant=claimant, result=result)
         left = False
         observed: Observed | None = None
 
         def deciding() -> DecideOp[task_types.CompleteOutcome | task_types.LookFirst]:
             nonlocal left
-            reader, decision = yield from self._completing(claimant, result, base)
-            status = reader.facts.statuses[claimant.task]
+            left = False
+            reader, status = yield from self._read_claim(claimant, base)
+            if (
+                then
+                and along is None
+                and (both := (yield from then.joined_at_once(reader, end))) is not None
+            ):
+                return both
+            decision = yield from self._completing(reader, claimant, result)
             completes = decision.changes and isinstance(decision.outcome, task_types.TaskCompleted)
             if completes and status is not None and status.evidence:
                 from interlock.nouns.tasks.gates import completed
@@ -238,10 +246,10 @@ class TaskService:
         return outcome
 
     def _completing(
-        self, claimant: task_types.Claimant, result: Raw | None, base: int
-    ) -> ReadOp[tuple[TaskReader, Decision[task_types.CompleteOutcome | task_types.LookFirst]]]:
-        """The decision that completes a task, without regard to its evidence, and its reader."""
-        reader, status = yield from self._read_claim(claimant, base)
+        self, reader: TaskReader, claimant: task_types.Claimant, result: Raw | None
+    ) -> DecideOp[task_types.CompleteOutcome | task_types.LookFirst]:
+        """The decision that completes a task, without regard to its evidence."""
+        status = reader.facts.statuses[claimant.task]
         found: tuple[Item, ...] = ()
         more = False
         if status is not None and status.awaited and status.state == "running":
@@ -250,7 +258,7 @@ class TaskService:
             more = len(found) == page.limit or not self._runner.capabilities.transacts
         tasks = [keys.task_in_index(item.key) for item in found]
         decide = partial(rules.complete, claimant=claimant, result=result, hangers=tasks, more=more)
-        return reader, (yield from reader.change(decide))
+        return (yield from reader.change(decide))
 
     def fail(
         self,

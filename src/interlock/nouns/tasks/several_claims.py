@@ -135,11 +135,8 @@ class SeveralClaims:
         )
         if not decision.outcome.claims:
             return decision
-        identity, runner = attempt.identity, claims.runner
-        via = f"{runner.via}/{identity.role}" if identity.role else runner.via
-        took = round((runner.clock.monotonic() - attempt.began) * 1000, 3)
         data = [keys.data(each.task) for each in decision.outcome.claims] if blind else ()
-        return replace(decision, reads=tuple(data), via=via, took=took)
+        return claims.timed(attempt, decision, tuple(data))
 
     def filled(self, done: Decided[SeveralClaimed]) -> Op[SeveralClaimed]:
         """The outcome, with the tokens and the data of the claims."""
