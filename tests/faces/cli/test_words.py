@@ -337,7 +337,7 @@ def test_quiet_prints_what_was_asked_for_and_the_status_says_the_rest(here: Here
     assert here.json("lock", "list", "--quiet")[1]["count"] == 0
 
 
-@pytest.mark.parametrize("word", ["top", "up", "mcp", "merge"])
+@pytest.mark.parametrize("word", ["top", "up", "merge"])
 def test_a_command_that_is_planned_is_not_answered_with_another(here: Here, word: str) -> None:
     error = here.json(word)[1]
     assert error["error"] == "bad_input"

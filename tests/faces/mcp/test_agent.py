@@ -13,12 +13,11 @@ from tests.faces.shell import until
 import interlock
 from interlock import registry
 from interlock.client import Fleet
-from interlock.core.wait import SESSION_CALLER
 from interlock.faces.mcp import words
 from interlock.faces.mcp.agent import ConnectedAgent
 from interlock.faces.mcp.protocol import ToolAnswer, ToolCall
 from interlock.faces.mcp.tools import ToolSet
-from interlock.nouns.grants.lock import LockBusy, LockDeadlock
+from interlock.nouns.grants.lock import LockBusy
 from interlock.runtime.operation import fields
 from interlock.stores import open_store
 
@@ -33,7 +32,7 @@ class Model:
         self.agent = ConnectedAgent(tools, self._connect, name=name, local=local, longest_wait=60.0)
 
     def _connect(self, name: str) -> Fleet:
-        self.joined.append(interlock.connect(self._place, agent=name, caller=SESSION_CALLER))
+        self.joined.append(interlock.connect(self._place, agent=name))
         return self.joined[-1]
 
     def answer(self, tool: str, **arguments: Any) -> ToolAnswer:
@@ -207,19 +206,6 @@ def test_the_end_of_a_connection_ends_a_wait_with_an_answer(ada: Model, bob: Fle
     until(lambda: bob.locks.show("merge").waiters)
     call.stop()
     assert "the connection ended" in until(lambda: answers)[0].text
-
-
-def test_calls_of_one_connection_are_one_caller_so_a_cycle_through_two_calls_is_found(
-    ada: Model, bob: Fleet
-) -> None:
-    ada.call("lock_acquire", lock="a")
-    bob.locks.acquire("b")
-    call, answers = ada.begin("lock_acquire", lock="b", wait="forever")
-    until(lambda: bob.locks.show("b").waiters)
-    found = bob.locks.acquire("a", wait=60)
-    assert isinstance(found, LockDeadlock) or "deadlock" in until(lambda: answers)[0].text
-    call.cancel()
-    until(lambda: answers)
 
 
 def test_an_expired_session_is_replaced_and_the_answer_says_that_all_is_lost(

@@ -91,6 +91,18 @@ def test_a_wait_ends_with_the_input(ada: Shell, start: Start) -> None:
     assert not ada.json("lock", "show", "merge")[1]["waiters"]
 
 
+def test_a_cycle_through_two_calls_of_a_connection_is_found(ada: Shell, start: Start) -> None:
+    """Each call has a thread of its own, and all of them are one caller."""
+    one, two = start(), start("--agent", "bob")
+    one.call("lock_acquire", lock="a")
+    two.call("lock_acquire", lock="b")
+    waiting = one.begin_call("lock_acquire", lock="b", wait="50s")
+    until(lambda: ada.json("lock", "show", "b")[1]["waiters"])
+    assert "deadlock a: waiting would never end" in two.call("lock_acquire", lock="a", wait="50s")
+    two.call("lock_release", lock="b")
+    assert "acquired b" in one.answer(waiting)["result"]["content"][0]["text"]
+
+
 def test_two_servers_under_one_name_are_two_holders(ada: Shell, start: Start) -> None:
     one, two = start(), start()
     assert "acquired merge" in one.call("lock_acquire", lock="merge")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from interlock.core import validate
 from interlock.core.wait import SESSION_CALLER
-from interlock.faces.cli.command import stoppable
+from interlock.faces.cli.command import note, stoppable
 from interlock.faces.cli.connect import CommandIdentity, opened, speak_up
 from interlock.faces.mcp.agent import ConnectedAgent
 from interlock.faces.mcp.protocol import MOST_CALLS, ToolServer
@@ -73,6 +73,8 @@ def serve(parsed: Parsed) -> int:
         start=workers.start,
     )
     stoppable()
+    if os.isatty(source):
+        note("waiting for the messages of an MCP host on standard input; end with Ctrl-D")
     try:
         for line in lines(source):
             if line is None:
