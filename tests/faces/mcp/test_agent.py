@@ -238,6 +238,30 @@ def test_a_store_that_is_missing_is_an_answer_and_is_found_when_it_is_there(
     agent.leave()
 
 
+def test_a_store_that_goes_away_and_comes_back_is_used_again(tmp_path: Path) -> None:
+    place, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    place.mkdir()
+    interlock.connect(place / "store.db").close()
+
+    def connect(name: str) -> Fleet:
+        return interlock.connect(
+            agent=name, store=open_store(str(place / "store.db"), create=False)
+        )
+
+    agent = ConnectedAgent(ToolSet(), connect, name="ada")
+
+    def added() -> ToolAnswer:
+        return agent.call(ToolCall("task_add", {}, ""))
+
+    assert not added().failed
+    place.rename(elsewhere)
+    assert "store" in added().text
+    assert added().failed
+    elsewhere.rename(place)
+    assert not added().failed
+    agent.leave()
+
+
 DEEP: Any = "x"
 for _ in range(500):
     DEEP = [DEEP]

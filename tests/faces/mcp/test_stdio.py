@@ -92,12 +92,17 @@ def test_a_wait_ends_with_the_input(ada: Shell, start: Start) -> None:
 
 
 def test_a_cycle_through_two_calls_of_a_connection_is_found(ada: Shell, start: Start) -> None:
-    """Each call has a thread of its own, and all of them are one caller."""
+    """A thread has ``a`` and does nothing, another one waits for ``b``: they are one caller."""
+    assert ada.run("lock", "acquire", "c", "--agent", "carol").status == 0
     one, two = start(), start("--agent", "bob")
     one.call("lock_acquire", lock="a")
     two.call("lock_acquire", lock="b")
+    busy = one.begin_call("lock_acquire", lock="c", wait="50s")
+    until(lambda: ada.json("lock", "show", "c")[1]["waiters"])
     waiting = one.begin_call("lock_acquire", lock="b", wait="50s")
     until(lambda: ada.json("lock", "show", "b")[1]["waiters"])
+    assert ada.run("lock", "break", "c", "--reason", "x", "--agent", "maria").status == 0
+    assert one.answer(busy)["result"]
     assert "deadlock a: waiting would never end" in two.call("lock_acquire", lock="a", wait="50s")
     two.call("lock_release", lock="b")
     assert "acquired b" in one.answer(waiting)["result"]["content"][0]["text"]
