@@ -56,11 +56,11 @@ def cramped(
 def _fill(store: Store, etcd: EtcdServer) -> None:
     """Write until there is no room for more, and never beyond that: etcd counts what it synced."""
     while True:
+        synced = etcd.metrics()[_SYNCED]
         try:
             write(store, Put("big", bytes(_MIB)))
         except StoreFull:
             return
-        synced = etcd.metrics()[_SYNCED]
         settle(lambda: etcd.metrics()[_SYNCED] > synced, "the sync of what was written")  # noqa: B023
 
 
