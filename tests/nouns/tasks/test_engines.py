@@ -8,7 +8,7 @@ from tests.nouns.tasks import task_truths
 
 import interlock
 from interlock.nouns.tasks.retention import TaskRetention
-from interlock.nouns.tasks.task import LABELS_LIMIT, Claimed
+from interlock.nouns.tasks.task import LABELS_LIMIT, Claimed, PlanChanges, PlanUpdated
 from interlock.runtime.retention import RetentionLimits
 from interlock.steps import drive
 
@@ -37,6 +37,47 @@ def test_a_lost_worker_is_seen_explained_put_back_and_told(url: str) -> None:
         deploy = [each.what for each in fleet.record.explain("task/deploy").happenings]
         assert deploy == ["published", "unblocked"]
         assert fleet.why("deploy").state == "pending"
+
+
+@with_git
+def test_a_plan_is_changed_and_its_record_says_how(url: str) -> None:
+    """More tasks than some engines take in one commit."""
+    plan = [
+        {"id": f"t{n:02}", "needs": [f"t{n - 1:02}"] if n % 4 else [], "labels": ["a", "b"]}
+        for n in range(24)
+    ]
+    changed = [{**each, "priority": 2, "labels": ["b", "c"]} for each in plan[:20]]
+    changed += [{"id": "new", "needs": ["t03"]}, {**plan[20], "needs": ["new"]}]
+    with interlock.connect(url, agent="ada") as fleet:
+        assert fleet.tasks.publish_all(plan, id="p")
+        shown = fleet.tasks.update_all(changed, id="p", dry_run=True)
+        done = fleet.tasks.update_all(changed, id="p")
+        assert isinstance(shown, PlanChanges)
+        assert isinstance(done, PlanUpdated)
+        assert (len(done.new), len(done.edited), len(done.dropped)) == (1, 21, 3)
+        assert (shown.new, set(shown.dropped)) == (done.new, set(done.dropped))
+        repeated = fleet.tasks.update_all(changed, id="p")
+        assert isinstance(repeated, PlanUpdated)
+        assert (repeated.same, repeated.edited) == (22, ())
+        claimed = fleet.tasks.claim("t00")
+        assert isinstance(claimed, Claimed)
+        refused = fleet.tasks.edit("t00", priority=1)
+        assert not refused
+        fleet.tasks.complete("t00", token=claimed.token)
+        assert fleet.tasks.edit("t01", title="Next")
+        story = fleet.record.explain("task/t01").happenings
+        assert [each.what for each in story] == ["published", "edited", "unblocked", "edited"]
+        assert story[1].changed == {"labels": [["a", "b"], ["b", "c"]], "priority": [5, 2]}
+        assert len(fleet.tasks.list(label=["c"])) == 19
+        complaints = task_truths.complaints(_without_batches(task_truths.look(fleet.store)))
+        assert complaints == []
+
+
+def _without_batches(board: task_truths.Board) -> task_truths.Board:
+    for part in (board.statuses, board.specs):
+        for batch in [name for name in part if name.startswith("+")]:
+            part.pop(batch)
+    return board
 
 
 def test_labels_and_notes_come_and_go_with_their_tasks(url: str) -> None:
