@@ -48,6 +48,7 @@ from interlock import (
     aio,
     guard,
 )
+from interlock.client_tasks import Claim
 from interlock.core.decision import Outcome
 from interlock.core.entry import RecordLine
 from interlock.nouns.agents.log_rules import LogLine
@@ -155,6 +156,17 @@ def work(fleet: interlock.Fleet) -> None:
             assert_type(claim.task, str)
             assert_type(claim.lost, bool)
             assert_type(claim.complete({"pull": 7}), TaskCompleted)
+    worker = fleet.tasks.work(concurrency=4)
+
+    @worker.on("build", timeout="5m")
+    def build(claim: Claim) -> int:
+        claim.progress(0.4, "compiling")
+        return len(fleet.tasks.read_file(claim.data))
+
+    worker.serve()
+    fleet.tasks.serve(build, concurrency=4, timeout=60)
+    with fleet.tasks.hold(can=["rust"]) as held:
+        assert_type(held.complete(fleet.tasks.file("out")), TaskCompleted)
     with fleet.tasks.hold("t1", wait=5) as held:
         assert_type(held.check(), Proof)
         assert_type(held.fail("broken", retry=False), TaskFailed)

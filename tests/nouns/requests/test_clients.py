@@ -89,7 +89,7 @@ def served(homes: dict[str, str]) -> Iterator[Callable[..., None]]:
     """Serves in a thread until the test ends."""
     stops: list[Callable[[], None]] = []
 
-    def begin(handler: Callable[[ServedRequest], object]) -> None:
+    def begin(handler: Callable[[ServedRequest], object], concurrency: int = 1) -> None:
         ready = threading.Event()
         fleets: list[interlock.Fleet] = []
 
@@ -97,7 +97,9 @@ def served(homes: dict[str, str]) -> Iterator[Callable[..., None]]:
             with interlock.connect(homes["south"], agent="bob") as fleet:
                 fleets.append(fleet)
                 ready.set()
-                fleet.requests.serve(handler, can=["sum"], stop_on_signals=False)
+                fleet.requests.serve(
+                    handler, can=["sum"], concurrency=concurrency, stop_on_signals=False
+                )
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -114,6 +116,24 @@ def served(homes: dict[str, str]) -> Iterator[Callable[..., None]]:
     yield begin
     for stop in stops:
         stop()
+
+
+def test_a_blocking_client_serves_several_at_once_in_threads(
+    homes: dict[str, str], served: Callable[..., None]
+) -> None:
+    together = threading.Barrier(3)
+
+    def handler(request: ServedRequest) -> object:
+        together.wait(20)
+        return sum(request.payload)
+
+    served(handler, 3)
+    with interlock.connect(homes["north"], agent="ada") as fleet:
+        ids = [f"r{number}" for number in range(3)]
+        for number, id_ in enumerate(ids):
+            fleet.requests.send("south", "can:sum", [number, 1], id=id_)
+        found = [fleet.requests.result(id_, wait=20) for id_ in ids]
+        assert [getattr(each, "result", None) for each in found] == [1, 2, 3]
 
 
 def test_a_blocking_client_asks_and_another_serves(
