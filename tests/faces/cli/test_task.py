@@ -417,3 +417,13 @@ def test_an_operator_puts_a_task_back_and_the_worker_reads_why(ada: Shell) -> No
     told = ada.run("record", "explain", "task/t1").out
     assert "its claim was ended by maria, the reason: bob hangs" in told
     assert ada.json(*words)[1]["outcome"] == "unchanged"
+
+
+def test_several_tasks_are_claimed_with_one_command(ada: Shell) -> None:
+    for name in ("a", "b", "c"):
+        ada.run("task", "add", name, "--data", f'"{name}"')
+    lines = ada.run("task", "next", "--limit", "2").out.splitlines()
+    assert [line.split(",")[0] for line in lines[::2]] == ["claimed a", "claimed b"]
+    _, last = ada.json("task", "next", "--limit", "2")
+    assert (last["task"], last.get("others", [])) == ("c", [])
+    assert ada.run("task", "next", "--limit", "65").status == 2

@@ -116,9 +116,20 @@ class StatusReporter:
 
         With ``look`` the state is computed each time that it is reported.
         """
+        update = report_update(state, can=can, doing=doing, note=note)
+        self.set_update(update, calmly=calmly, look=look)
+
+    def set_update(
+        self,
+        update: report_rules.ReportUpdate,
+        *,
+        calmly: bool = False,
+        look: Callable[[], Op[report_rules.ReportState]] | None = None,
+    ) -> None:
+        """Set the status as ``be`` does, by an update that is valid: a worker makes many."""
         self._before = None
         self._look = look
-        self._update = report_update(state, can=can, doing=doing, note=note, paces=self._paces)
+        self._update = msgspec.structs.replace(update, paces=self._paces)
         now = self._clock.monotonic()
         due = max(now, self._said + self._calm) if calmly else now
         if due < self._due or not calmly:

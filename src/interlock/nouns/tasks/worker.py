@@ -35,7 +35,7 @@ from interlock.client_context import Context
 from interlock.core import validate
 from interlock.core.validate import ALL_ABILITIES
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
-from interlock.nouns.agents.report_rules import ReportState
+from interlock.nouns.agents.report_rules import ReportState, ReportUpdate
 from interlock.nouns.agents.report_service import state_without_work
 from interlock.nouns.messages.stops import StopNotice, Stops
 from interlock.nouns.tasks.held_claim import Ending, HeldClaim, hold_claim
@@ -269,9 +269,10 @@ class WorkerLoop:
         note = f"{len(tasks)} tasks at once" if len(tasks) > 1 else ""
         state: ReportState = "busy" if tasks else "idle"
         look = None if tasks else state_without_work
-        can = [each for each in self.can if not each.startswith(ONLY)]
-        known = can if ALL_ABILITIES not in can else (ALL_ABILITIES,)
-        self._context.pulse.be(state, doing, note, can=known, calmly=True, look=look)
+        can = tuple([each for each in self.can if not each.startswith(ONLY)])
+        known = (ALL_ABILITIES,) if ALL_ABILITIES in can else can
+        update = ReportUpdate(state=state, can=known, doing=doing, note=note)
+        self._context.pulse.set_update(update, calmly=True, look=look)
 
     @property
     def waiting(self) -> list[WaitingWorker]:
