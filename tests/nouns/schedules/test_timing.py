@@ -122,5 +122,11 @@ def test_ten_years_of_missed_minutes_cost_no_more_than_a_hundred() -> None:
         assert found[-1] == at("2026-06-01T12:00")
 
 
+def test_a_line_that_comes_every_28_years_is_found_due_without_going_back_to_the_year_one() -> None:
+    rare, due = cron("0 0 * 2 1#5", "UTC"), at("2044-02-29")
+    assert timing.missed(rare, due, due + 5) == [due]
+    assert timing.missed(rare, at("2016-02-29"), due + 5) == [at("2016-02-29"), due]
+
+
 def test_the_id_of_a_run_is_its_name_and_its_time_in_utc() -> None:
     assert run_id("nightly", at("2026-11-17T02:00", BERLIN)) == "nightly@2026-11-17T01:00:00Z"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from interlock.errors import BadInput
@@ -82,8 +82,9 @@ def missed(schedule: Schedule, first: float, now: float) -> list[float]:
     """The times from ``first`` on until now: the last of them, up to one more than are counted."""
     most = MISSED_MOST + 1
     if schedule.cron:
-        back = list(islice(_backward(schedule, now), most + _SPARE))
-        begin = max(first, back[-1] if back else first)
+        since_first = takewhile(lambda time: time >= first, _backward(schedule, now))
+        back = list(islice(since_first, most + _SPARE))
+        begin = back[-1] if len(back) == most + _SPARE else first
         found = []
         for time in _forward(schedule, begin - 1):
             if time > now:
