@@ -13,6 +13,7 @@ from tests.nouns.tasks.test_edit import run
 from interlock.errors import BadInput
 from interlock.nouns.record.calls import RecordCalls
 from interlock.nouns.tasks import task as core
+from interlock.steps import Op
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault
 from interlock.testing.testbed import Client, Testbed
@@ -157,6 +158,36 @@ def test_a_task_of_another_plan_is_not_touched(fleet: tuple[Testbed, Client]) ->
     assert isinstance(other, core.PlanExists)
     assert (other.task, "belongs to the plan release" in other.reason) == ("spec", True)
     assert stage.store.read("meta/base").revision == before
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_task_that_another_agent_publishes_during_the_update_is_not_touched(remote: bool) -> None:
+    outcomes = set[type]()
+    for moment in range(40):
+        stage = Testbed()
+        ada, bob = (
+            (stage.remote if remote else stage.client)(name, ttl=600.0) for name in ("ada", "bob")
+        )
+        imports(ada, FIRST)
+
+        def during(op: Op[Any], bob: Client = bob, moment: int = moment) -> Op[Any]:
+            answer = None
+            for number in count():
+                if number == moment:
+                    run(bob, bob.tasks.publish("lint", title="bob's own"))
+                try:
+                    answer = yield op.send(answer)
+                except StopIteration as done:
+                    return done.value
+            raise AssertionError
+
+        outcome = run(ada, during(ada.tasks.update_all(SECOND, id="release")))
+        spec = sound(stage).specs["lint"]
+        assert (spec.title, spec.plan) in (("bob's own", ""), ("", "release"))
+        outcomes.add(type(outcome))
+        if spec.plan:
+            break
+    assert outcomes == {core.PlanExists, core.PlanUpdated}
 
 
 def test_of_a_plan_without_a_name_nothing_is_dropped(fleet: tuple[Testbed, Client]) -> None:

@@ -187,14 +187,19 @@ def _fixed(draft: PlanTask, spec: Spec) -> Iterator[str]:
 def refusal(wanted: Plan, known: Mapping[str, KnownTask]) -> PlanExists | None:
     """Why the plan cannot be updated: a task of the file belongs to another plan."""
     for id_ in wanted.places:
-        if id_ not in known or known[id_][1].plan == wanted.name:
-            continue
-        status, spec = known[id_]
-        why = f"task {id_} belongs to the plan {spec.plan}; give yours another id"
-        if not spec.plan:
-            why = f"task {id_} belongs to no plan; give yours another id, or leave out --id"
-        return PlanExists(plan=wanted.id, task=id_, state=status.state, reason=why)
+        status, spec = known.get(id_, (None, None))
+        if status is not None and spec is not None and (why := _foreign(wanted, id_, spec)):
+            return PlanExists(plan=wanted.id, task=id_, state=status.state, reason=why)
     return None
+
+
+def _foreign(wanted: Plan, id_: str, spec: Spec) -> str:
+    """Why a task is not one of the plan; empty if it is."""
+    if spec.plan == wanted.name:
+        return ""
+    if not spec.plan:
+        return f"task {id_} belongs to no plan; give yours another id, or leave out --id"
+    return f"task {id_} belongs to the plan {spec.plan}; give yours another id"
 
 
 def unknown_needs(steps: Sequence[PlanStep], wanted: Plan) -> dict[str, None]:
@@ -252,7 +257,7 @@ def apply(
     taken: list[PlanStep] = []
     left: list[LeftTask] = []
     for step in steps:
-        now = _again(changes, step)
+        now = _again(changes, wanted, step)
         if isinstance(now, LeftTask):
             left.append(now)
         elif now is not None:
@@ -292,17 +297,21 @@ def _hidden(changes: TaskChanges, id_: str) -> bool:
     return status is not None and changes.is_hidden(status)
 
 
-def _again(changes: TaskChanges, step: PlanStep) -> PlanStep | LeftTask | None:
-    """The step as of now: a worker may have claimed the task since it was compared."""
+def _again(changes: TaskChanges, wanted: Plan, step: PlanStep) -> PlanStep | LeftTask | None:
+    """The step as of now, since the task was compared before this commit.
+
+    A worker may have claimed it since, and another agent may have published one of its id.
+    """
     status = changes.status(step.task)
-    if status is not None and changes.is_hidden(status):
-        return LeftTask(task=step.task, state=status.state, reason=task_types.HIDDEN_REASON)
-    if step.draft is not None:
-        found = None if status is None else (status, changes.facts.spec(step.task))
-        return compare(step.draft, found)
     if status is None:
-        return None
-    return _removed(step.task, status, changes.facts.spec(step.task))
+        return None if step.draft is None else compare(step.draft, None)
+    spec = changes.facts.spec(step.task)
+    why = task_types.HIDDEN_REASON if changes.is_hidden(status) else ""
+    if why := why or _foreign(wanted, step.task, spec):
+        return LeftTask(task=step.task, state=status.state, reason=why)
+    if step.draft is not None:
+        return compare(step.draft, (status, spec))
+    return _removed(step.task, status, spec)
 
 
 def _take(changes: TaskChanges, wanted: Plan, step: PlanStep, begun: BatchStart) -> None:
