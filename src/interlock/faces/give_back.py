@@ -1,8 +1,8 @@
-"""Release a grant that no caller will ever use: its answer did not reach the caller."""
+"""Release grants that no caller will ever use: their answer did not reach the caller."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from interlock.core.outcomes import Acquired
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from interlock.client import Fleet
 
 
-def unused_grant(outcome: object) -> Acquired | None:
-    """The grant that an outcome brings: its own, or the claim of the next task."""
+def unused_grants(outcome: object) -> tuple[Acquired, ...]:
+    """The grants that an outcome brings: its own, those of one commit, the claim of the next."""
     found = outcome if isinstance(outcome, Acquired) else getattr(outcome, "next", None)
-    return found if isinstance(found, Acquired) else None
+    return (found, *getattr(found, "others", ())) if isinstance(found, Acquired) else ()
 
 
 def things_of(grant: Acquired) -> tuple[str, tuple[str, ...]]:
@@ -24,13 +24,14 @@ def things_of(grant: Acquired) -> tuple[str, tuple[str, ...]]:
     return kind, named if isinstance(named, tuple) else (named,)
 
 
-def release(fleet: Fleet, grant: Acquired) -> None:
-    """Release it."""
-    kind, things = things_of(grant)
+def release(fleet: Fleet, grants: Iterable[Acquired]) -> None:
+    """Release them."""
     releases: dict[str, Callable[..., object]] = {
         "lock": fleet.locks.release,
         "semaphore": fleet.semaphores.release,
         "things": fleet.several.release,
         "task": fleet.tasks.release,
     }
-    releases[kind](*things, token=grant.token)
+    for grant in grants:
+        kind, things = things_of(grant)
+        releases[kind](*things, token=grant.token)

@@ -212,6 +212,19 @@ def test_a_grant_whose_token_cannot_be_told_is_given_back(ada: Shell, words: str
     assert (status, again["holder"]) == (0, "bob")
 
 
+def test_all_claims_that_cannot_be_told_are_given_back(ada: Shell) -> None:
+    for name in ("t1", "t2", "t3", "t4"):
+        ada.run("task", "add", name)
+    said = refused(_in_bash(ada, "task next --limit 3 --ttl 15m >/dev/full"), 4)
+    assert "task t1, t2, t3 were released" in said
+    token = ada.json("task", "claim", "t1", "--ttl", "15m")[1]["token"]
+    ended = _in_bash(ada, f"task done t1 --token {token} --next --ttl 15m >/dev/full")
+    assert "but it was done" in ended.err
+    assert "task t2 was released" in ended.err
+    tasks = {each["task"]: each["state"] for each in ada.json("task", "list")[1]["tasks"]}
+    assert tasks == {"t2": "pending", "t3": "pending", "t4": "pending"}
+
+
 @pytest.mark.parametrize("words", GRANTING)
 def test_a_grant_whose_reader_is_gone_is_given_back(ada: Shell, words: str) -> None:
     _prepare(ada, words)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.faces.shell import until
 
@@ -15,7 +16,7 @@ from interlock import registry
 from interlock.client import Fleet
 from interlock.faces.mcp import words
 from interlock.faces.mcp.agent import ConnectedAgent
-from interlock.faces.mcp.protocol import ToolAnswer, ToolCall
+from interlock.faces.mcp.protocol import ToolAnswer, ToolCall, ToolServer
 from interlock.faces.mcp.tools import ToolSet
 from interlock.nouns.grants.lock import LockBusy
 from interlock.runtime.operation import fields
@@ -186,18 +187,36 @@ def test_a_cancelled_call_leaves_the_queue_and_holds_nothing(ada: Model, bob: Fl
     assert bob.locks.show("merge").holder in ("", None)
 
 
-def test_a_grant_of_a_call_that_was_cancelled_too_late_is_given_back(
-    ada: Model, bob: Fleet
+@pytest.mark.parametrize("moment", ["before the call", "after the answer"])
+def test_the_grants_of_a_call_that_was_cancelled_too_late_are_given_back(
+    ada: Model, bob: Fleet, moment: str
 ) -> None:
-    call = ToolCall("lock_acquire", {"lock": "merge"}, "")
-    call.cancel()
-    ada.agent.call(call)
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+    sent: list[bytes] = []
+
+    def late(call: ToolCall) -> ToolAnswer:
+        if moment == "before the call":
+            server.receive(msgspec.json.encode(cancel), sent.append)
+        answer = ada.agent.call(call)
+        server.receive(msgspec.json.encode(cancel), sent.append)
+        return answer
+
+    server = ToolServer(
+        instructions="",
+        tools=list,
+        has_tool=lambda _: True,
+        call=late,
+        start=lambda work: work(),
+    )
+    for name in ("t1", "t2", "t3"):
+        bob.tasks.publish(name)
+    for tool, arguments in (("lock_acquire", {"lock": "merge"}), ("task_next", {"limit": 3})):
+        params = {"name": tool, "arguments": arguments}
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        server.receive(msgspec.json.encode(asked), sent.append)
+    assert sent == [b"", b""], "cancelled calls are not answered"
     assert bob.locks.acquire("merge")
-    bob.tasks.publish("t1")
-    call = ToolCall("task_next", {}, "")
-    call.cancel()
-    ada.agent.call(call)
-    assert bob.tasks.claim("t1")
+    assert all(bob.tasks.claim(name) for name in ("t1", "t2", "t3"))
 
 
 def test_the_end_of_a_connection_ends_a_wait_with_an_answer(ada: Model, bob: Fleet) -> None:

@@ -179,6 +179,13 @@ def test_a_batch_is_answered_by_one_message() -> None:
     assert wire.say([asked]) is None
 
 
+def test_a_wrong_answer_in_a_batch_does_not_take_the_place_of_another() -> None:
+    wire = Wire()
+    pings = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in (1, 2)]
+    answers = wire.say([{"jsonrpc": "1.0", "result": 1}, *pings])
+    assert [each["id"] for each in answers] == [1, 2]
+
+
 def test_a_tool_that_breaks_is_an_error_that_the_model_reads() -> None:
     wire = Wire()
     assert wire.ask("tools/call", call("broken"))["result"]["isError"]

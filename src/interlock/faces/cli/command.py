@@ -310,21 +310,22 @@ def _table(parsed: Parsed) -> int:
 
 
 def _given_back(fleet: Fleet, outcome: object, error: OSError) -> Exception:
-    """Release a grant whose token could not be written; returns the error to end with."""
-    from interlock.core.outcomes import Acquired
+    """Release the grants whose tokens could not be written; returns the error to end with."""
     from interlock.faces import give_back
 
-    if not isinstance(outcome, Acquired):
+    grants = give_back.unused_grants(outcome)
+    if not grants:
         return error
-    kind, things = give_back.things_of(outcome)
+    kind = give_back.things_of(grants[0])[0]
+    things = [name for grant in grants for name in give_back.things_of(grant)[1]]
     what = f"{kind} {', '.join(things)}".removeprefix("things ")
     was = "was" if len(things) == 1 else "were"
     unwritten = f"the answer could not be written ({error.strerror})"
     try:
-        give_back.release(fleet, outcome)
+        give_back.release(fleet, grants)
     except InterlockError as trouble:
         return _Internal(f"{unwritten}, and {what} stays held until its ttl ends: {trouble}")
-    if isinstance(error, BrokenPipeError):
+    if isinstance(error, BrokenPipeError) or (isinstance(error, Unwritten) and error.done):
         note(f"{unwritten}, so {what} {was} released")
         return error
     again = "send stdout elsewhere, then retry"

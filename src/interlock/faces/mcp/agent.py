@@ -19,6 +19,7 @@ import re
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from interlock.core import keys
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from interlock.client import Fleet
+    from interlock.core.outcomes import Acquired
     from interlock.nouns.messages.message import Received
     from interlock.runtime.operation import Request
 
@@ -100,7 +102,7 @@ class ConnectedAgent:
             answer = ToolAnswer(said, failed=True)
         if call.cancelled:
             return answer
-        return ToolAnswer("\n".join([answer.text, *self._along(fleet)]), answer.failed)
+        return answer._replace(text="\n".join([answer.text, *self._along(fleet)]))
 
     def leave(self) -> None:
         """End the session, which releases everything."""
@@ -133,16 +135,13 @@ class ConnectedAgent:
         self, fleet: Fleet, tool: McpTool, request: Request, call: ToolCall, *, cut: bool
     ) -> ToolAnswer:
         outcome = self._act(fleet, tool, request, call)
-        if call.cancelled:
-            if (grant := give_back.unused_grant(outcome)) is not None:
-                give_back.release(fleet, grant)
-            return ToolAnswer("")
         if outcome is None:
             return ToolAnswer(_ENDED, failed=True)
         text = words.told(outcome, tool, self._tools.names, self._name)
         if cut and not outcome:
             text += f"\nit waited {self._longest:g} s, the longest that a call here may wait"
-        return ToolAnswer(text)
+        grants = give_back.unused_grants(outcome)
+        return ToolAnswer(text, undo=partial(_release, fleet, grants) if grants else None)
 
     def _act(self, fleet: Fleet, tool: McpTool, request: Request, call: ToolCall) -> Any:  # noqa: ANN401
         """The outcome; None if the call was stopped while it waited."""
@@ -216,6 +215,11 @@ def _made_name(client: str) -> str:
     """A name for an agent that has none, after its client."""
     word = re.sub(r"[^a-z0-9]+", "-", client[:40].lower()).strip("-")
     return f"{word or 'agent'}-{os.urandom(3).hex()}"
+
+
+def _release(fleet: Fleet, grants: tuple[Acquired, ...]) -> None:
+    with suppress(InterlockError, OSError):  # then they end with the session
+        give_back.release(fleet, grants)
 
 
 def _close(fleet: Fleet) -> None:

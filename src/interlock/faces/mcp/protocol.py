@@ -61,10 +61,11 @@ _SHORT = 100
 
 
 class ToolAnswer(NamedTuple):
-    """What a model reads."""
+    """What a model reads; ``undo`` releases what the call acquired, if no model will read it."""
 
     text: str
     failed: bool = False
+    undo: Callable[[], None] | None = None
 
 
 class ToolCall:
@@ -172,19 +173,19 @@ class ToolServer:
             else:
                 send(_answered(id_, self._result(method, params)))
         except ProtocolError as error:
-            if id_ is not None or not _is_notification(message):
+            if _is_answered(message):
                 send(_failed(id_, error))
         except Exception as error:  # noqa: BLE001 - a bug must not end the connection
-            send(_failed(id_, ProtocolError(INTERNAL, f"unexpected {type(error).__name__}")))
+            if _is_answered(message):
+                send(_failed(id_, ProtocolError(INTERNAL, f"unexpected {type(error).__name__}")))
 
     def _notified(self, method: str, params: Json) -> None:
         wanted = params.get("requestId")
         if method != "notifications/cancelled" or not _is_id(wanted):
             return  # nothing else concerns us
-        with self._lock:
-            call = self._running.get((type(wanted), wanted))
-        if call is not None:
-            call.cancel()
+        with self._lock:  # the call is cancelled before it is answered, or not at all
+            if (call := self._running.get((type(wanted), wanted))) is not None:
+                call.cancel()
 
     def _result(self, method: str, params: Json) -> Json:
         if method == "initialize":
@@ -246,6 +247,8 @@ class ToolServer:
         with self._lock:
             self._running.pop(key, None)
         if call.cancelled:
+            if answer.undo is not None:
+                answer.undo()
             send(b"")
             return
         result: Json = {"content": [{"type": "text", "text": answer.text}]}
@@ -329,12 +332,8 @@ def _id(message: Json) -> Id | None:
     return message.get("id")
 
 
-def _is_notification(message: object) -> bool:
-    return isinstance(message, dict) and "id" not in message and "method" in message
-
-
 def _is_answered(message: object) -> bool:
-    """Whether a message of a batch gets an answer, unless its call is cancelled."""
+    """Whether a message gets an answer, unless its call is cancelled."""
     if not isinstance(message, dict):
         return True
     if "method" not in message:
