@@ -45,7 +45,7 @@ def test_a_report_is_in_the_list_the_task_the_events_and_the_story(stage: Testbe
     ada = stage.client("ada")
     held = claimed(ada)
     said = ada.run(ada.tasks.progress("t1", 0.4, "compiling", token=held.claimed.token))
-    assert said == core.TaskProgress(task="t1", progress=0.4, doing="compiling")
+    assert said == core.ProgressNoted(task="t1", progress=0.4, doing="compiling")
     (listed,) = ada.run(ada.tasks.list()).tasks
     for found in (listed, shown(ada)):
         assert (found.progress, found.doing) == (0.4, "compiling")
@@ -168,7 +168,7 @@ def test_a_report_never_stands_in_the_way_of_the_end_on_every_store(url: str) ->
             fleet.tasks.publish(end)
             with fleet.tasks.hold(end) as claim:
                 said = fleet.tasks.progress(end, 0.5, "half", token=claim.outcome.token)
-                assert isinstance(said, core.TaskProgress)
+                assert isinstance(said, core.ProgressNoted)
                 claim.progress(0.7)  # the keeper commits it at the same time as the end
                 claim.complete(1) if end == "complete" else claim.fail("no", retry=False)
             found = fleet.tasks.show(end)

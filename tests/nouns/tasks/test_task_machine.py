@@ -540,7 +540,7 @@ class TaskMachine(RuleBasedStateMachine):
         got = client.run(client.tasks.progress(held.task, 0.5, "half", token=token))
         own = job.held if self._is_its(job, held, token) else None
         if own is not None and self.model.alive(own):
-            assert isinstance(got, core.TaskProgress), got
+            assert isinstance(got, core.ProgressNoted), got
         elif own is not None:
             assert isinstance(got, core.TaskFenced)
         else:

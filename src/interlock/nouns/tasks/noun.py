@@ -622,7 +622,7 @@ NOUN = Noun(
             help="report how far the work on a claim is",
             request=TaskReport,
             outcomes=(
-                task_types.TaskProgress,
+                task_types.ProgressNoted,
                 task_types.TaskFenced,
                 task_types.TaskNotOwner,
                 GivenFenced,

@@ -312,7 +312,7 @@ def progress(
     if isinstance(found, Decision):
         return found
     (status, held), id_ = found, claimant.task
-    outcome = task.TaskProgress(task=id_, progress=part, doing=doing)
+    outcome = task.ProgressNoted(task=id_, progress=part, doing=doing)
     if (status.progress, status.doing) == (part, doing):
         return Decision(outcome=outcome)
     changes.set_status(id_, replace(status, progress=part, doing=doing))

@@ -351,7 +351,7 @@ class TaskExtended(outcomes.Extended, frozen=True, kw_only=True, tag="extended")
     grant: str = ""
 
 
-class TaskProgress(Success, frozen=True, kw_only=True, tag="progress"):
+class ProgressNoted(Success, frozen=True, kw_only=True, tag="progress"):
     """How far the work is, from 0 to 1, is noted, and what is being done (``doing``)."""
 
     task: str
@@ -597,7 +597,7 @@ CompleteOutcome: TypeAlias = (
 FailOutcome: TypeAlias = TaskFailed | TaskFenced | TaskNotOwner | outcomes.GivenFenced
 ReleaseOutcome: TypeAlias = TaskReleased | TaskFenced | TaskNotOwner | outcomes.GivenFenced
 BeatOutcome: TypeAlias = TaskExtended | TaskFenced | TaskNotOwner | outcomes.GivenFenced
-ProgressOutcome: TypeAlias = TaskProgress | TaskFenced | TaskNotOwner | outcomes.GivenFenced
+ProgressOutcome: TypeAlias = ProgressNoted | TaskFenced | TaskNotOwner | outcomes.GivenFenced
 CancelOutcome: TypeAlias = TaskCancelled | Unchanged | outcomes.GivenFenced
 RetryOutcome: TypeAlias = Retried | Unchanged | outcomes.GivenFenced
 NoteOutcome: TypeAlias = TaskNoted | Unchanged | outcomes.GivenFenced

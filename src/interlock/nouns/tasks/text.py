@@ -186,7 +186,7 @@ def progress_text(part: float, doing: str) -> str:
     return f"{said}: {doing}" if doing else said
 
 
-def _progress(outcome: task_types.TaskProgress, paint: Paint) -> str:
+def _progress(outcome: task_types.ProgressNoted, paint: Paint) -> str:
     said = progress_text(outcome.progress, outcome.doing)
     return f"{paint('green', 'progress')} {outcome.task}: {said}"
 
@@ -458,7 +458,7 @@ TEXTS: dict[str, Text] = {
     "EvidenceFailed": _evidence_failed,
     "TaskFailed": _failed,
     "TaskReleased": _released,
-    "TaskProgress": _progress,
+    "ProgressNoted": _progress,
     "TaskFenced": _fenced,
     "TaskRequeued": _requeued,
     "TaskNotOwner": _not_owner,
