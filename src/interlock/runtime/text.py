@@ -53,6 +53,11 @@ def renderer(outcome: type) -> Text:
     raise KeyError(outcome.__name__)
 
 
+def barred(lines: Iterable[str], paint: Paint) -> list[str]:
+    """Lines that another agent wrote, each behind a bar, so that they cannot imitate our own."""
+    return [f"  {paint('dim', '|')} {printable(line)}" for line in lines]
+
+
 def lasting(seconds: float | None) -> str:
     """A duration in words, if it is known: ``0.3 s``, ``12 s``, ``15 min``."""
     if seconds is None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from interlock.core.safe_text import printable
 from interlock.core.validate import quote
 from interlock.nouns.messages.message import ABLE
-from interlock.runtime.text import ago, as_json, lasting, never_ends, table
+from interlock.runtime.text import ago, as_json, barred, lasting, never_ends, table
 
 if TYPE_CHECKING:
     from interlock.nouns.messages import message as message_types
@@ -40,7 +39,7 @@ def body(value: object, paint: Paint) -> list[str]:
         return []
     text = value if isinstance(value, str) else as_json(value)
     lines = text.rstrip("\n")[:_LONG].split("\n")
-    shown = [f"  {paint('dim', '|')} {printable(line)}" for line in lines[:_LINES]]
+    shown = barred(lines[:_LINES], paint)
     if len(text.rstrip("\n")) > _LONG or len(lines) > _LINES:
         shown.append(f"    ... (cut; all {len(text)} characters: --json)")
     return shown

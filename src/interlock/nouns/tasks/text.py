@@ -1,4 +1,8 @@
-"""Outcomes of tasks and plans, in words."""
+"""Outcomes of tasks and plans, in words.
+
+The text of a task and its notes stand behind a bar, line by line, as messages do: a worker, also a
+model, sees which lines another agent wrote.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from interlock.core.validate import quote
 from interlock.runtime.text import (
     ago,
     as_json,
+    barred,
     ended,
     lasting,
     listed,
@@ -66,7 +71,7 @@ def _claimed(outcome: task_types.Claimed, paint: Paint) -> str:
     head = f"{paint('green', 'claimed')} {outcome.task}, token {outcome.token}"
     able = f"; it requires {', '.join(outcome.requires)}" if outcome.requires else ""
     title = f": {paint('bold', outcome.title)}" if outcome.title else ""
-    text = f"\n{outcome.text.rstrip()}" if outcome.text else ""
+    text = f"\n{_theirs(outcome.text, paint)}" if outcome.text else ""
     data = "" if outcome.data is None else f"\n{as_json(outcome.data)}"
     others = "".join([f"\n{_claimed(each, paint)}" for each in outcome.others])
     return f"{head}{lives(outcome.expires_in)}{again}{able}{title}{text}{data}{others}"
@@ -268,7 +273,7 @@ def _task_view(task: TaskView, paint: Paint) -> str:
         ("result", _short(task.result)),
         ("error", _short(task.error)),
     ]
-    text = f"\n\n{task.text.rstrip()}" if task.text else ""
+    text = f"\n\n{_theirs(task.text, paint)}" if task.text else ""
     more = f"interlock task notes {quote(task.task)}"
     earlier = f"\n\n{task.earlier_notes} earlier notes: {more}" if task.earlier_notes else ""
     return f"{listed(facts)}{text}{earlier}{_said(task.notes, paint)}"
@@ -278,7 +283,12 @@ def _said(notes: Sequence[TaskNote], paint: Paint) -> str:
     """Notes below each other, each after its author and its time."""
     heads = [paint("dim", f"note {each.note}, {each.by}, {ago(each.at)}:") for each in notes]
     said = zip(heads, notes, strict=True)
-    return "".join([f"\n\n{head}\n{each.text.rstrip()}" for head, each in said])
+    return "".join([f"\n\n{head}\n{_theirs(each.text, paint)}" for head, each in said])
+
+
+def _theirs(text: str, paint: Paint) -> str:
+    """What an agent wrote about a task."""
+    return "\n".join(barred(text.rstrip().split("\n"), paint))
 
 
 def _noted(outcome: task_types.TaskNoted, paint: Paint) -> str:
