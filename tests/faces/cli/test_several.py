@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.faces.cli.test_run import NAP, SHOW, first_line, python
 from tests.faces.cli.test_sem import session
-from tests.faces.shell import Shell, gone, until
+from tests.faces.shell import Here, Shell, gone, until
 
 BOTH = ("lock/merge", "sem/builds=2")
 
@@ -126,13 +126,14 @@ def lives(shell: Shell) -> float:
     ],
 )
 def test_bad_words_are_refused_with_what_to_do(
-    builds: Shell, words: tuple[str, ...], hint: str
+    here: Here, words: tuple[str, ...], hint: str
 ) -> None:
-    done = builds.run("acquire", *words)
+    here.run("sem", "resize", "builds", "3")
+    done = here.run("acquire", *words)
     assert (done.status, done.out) == (2, "")
     assert hint in done.err
     assert done.err.count("\n") == 1
-    assert builds.json("lock", "list")[1] == {"locks": [], "count": 0}
+    assert here.json("lock", "list")[1] == {"locks": [], "count": 0}
 
 
 def test_sixteen_things_can_be_had(ada: Shell) -> None:
