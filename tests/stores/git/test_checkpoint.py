@@ -17,6 +17,7 @@ from interlock.testing.conformance.place import there, write
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "EVERY", 4)
+    monkeypatch.setattr(checkpoint, "_IN_LOG", 4)
     monkeypatch.setattr(checkpoint, "IN_FOLDER", 2)
     monkeypatch.setattr(batch, "IN_FOLDER", 2)
 
@@ -37,6 +38,18 @@ def test_a_new_host_starts_from_the_checkpoint(remote: Remote, host: Opens) -> N
     for _ in range(4):
         write(two, Put("p/y", b""))
     assert everything(one) == everything(two) == everything(host("c"))
+
+
+def test_a_new_host_has_the_whole_log_and_nothing_that_was_trimmed(host: Opens) -> None:
+    one = host("a")
+    for number in range(21):
+        write(one, Put("p/a", b'{"n":%d}' % number))
+        if number in {6, 13, 14}:
+            one.trim(number)
+    assert everything(host("b")) == everything(one)
+    for number in range(9):
+        write(one, Put("p/b", b'{"n":%d}' % number))
+    assert everything(host("c")) == everything(one)
 
 
 def test_people_can_read_the_state(remote: Remote, host: Opens) -> None:

@@ -47,7 +47,8 @@ _IN_LOG = 256
 _IN_FILE = 256
 _ITEMS = """SELECT item.key, value, revision, created, entry, hash, ttl, host, beat
   FROM item LEFT JOIN life USING (key) ORDER BY item.key"""
-_LOG = "SELECT revision, id, value, hash, touched FROM log WHERE revision >= ? ORDER BY revision"
+_LOG = """SELECT revision, id, value, hash, touched FROM log
+  WHERE revision < ? OR revision >= ? ORDER BY revision"""
 _ITEM = "INSERT INTO item VALUES (?, ?, ?, ?, ?, ?, ?)"
 _LIFE = "INSERT INTO life VALUES (?, ?, ?, ?, ?)"
 
@@ -220,18 +221,24 @@ def _spread(repository: Repository, lines: list[ItemLine]) -> Tree:
 
 
 def _log(repository: Repository, db: apsw.Connection, before: Tree, trimmed: int) -> Tree:
-    """The files of the log: those that were full before stay as they are."""
+    """The files of the log: those that were full before, and of which nothing was trimmed, stay."""
     whole = sorted(before)[:-1]  # the last one may have been written before it was full
-    found = {name: before[name] for name in whole if int(name[:7]) * _IN_LOG > trimmed}
-    first = (int(max(found)[:7]) + 1) * _IN_LOG if found else 0
+    found = {name: before[name] for name in whole if trimmed < max(1, _first_in(name))}
+    begins = _first_in(min(found)) if found else 0
+    ends = _first_in(max(found)) + _IN_LOG if found else 0
     parts: dict[int, list[EntryLine]] = {}
-    for row in db.execute(_LOG, (first,)):
+    for row in db.execute(_LOG, (begins, ends)):
         revision, id_, value, hash_, touched = cast("tuple[int, str, bytes, str, str]", row)
         line = EntryLine(revision, id_, to_raw(value), hash_, touched)
         parts.setdefault(revision // _IN_LOG, []).append(line)
     for part, lines in parts.items():
         _put(found, FILE, f"{part:07}.jsonl", _write_lines(repository, lines))
     return found
+
+
+def _first_in(name: str) -> int:
+    """The lowest revision that a file of the log may have; the first one of a store is 1."""
+    return int(name[:7]) * _IN_LOG
 
 
 def _files(repository: Repository, tree: Tree) -> Iterable[str]:
