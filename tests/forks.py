@@ -66,7 +66,8 @@ class Fork:
     def send_signal(self, signum: int) -> None:
         """Send a signal to it, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, signum)
+            with suppress(ProcessLookupError):  # it has ended, and its status is on the way
+                os.kill(self.pid, signum)
 
     def kill(self) -> None:
         """End it as a power cut would."""
