@@ -25,8 +25,8 @@ Cramped: TypeAlias = tuple[Setup, Callable[[], object]]
 _MIB = 1 << 20
 _SYNCED = "etcd_disk_backend_commit_duration_seconds_count"
 _BEGINS_SOMETHING = """
-    acquire alert ask await claim confirm hand import increase join log mailbox publish
-    resize resume retry send serve share status subscribe wait
+    acquire alert ask await claim confirm edit hand import increase join log mailbox note progress
+    publish resize resume retry send serve share status subscribe wait
 """
 _BEGINNINGS = frozenset(_BEGINS_SOMETHING.split())
 _VERB = re.compile(

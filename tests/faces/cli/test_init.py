@@ -40,7 +40,8 @@ def test_a_second_init_changes_nothing(shell: Shell) -> None:
 def test_init_makes_the_file_that_is_named(bare: Shell) -> None:
     path = bare.folder / "deep" / "er.db"
     for url, outcome in ((str(path), "created"), (f"sqlite://{path}", "exists")):
-        assert bare.json("init", "--store", url) == (0, {"outcome": outcome, "store": str(path)})
+        made = {"outcome": outcome, "store": str(path), "warning": ""}
+        assert bare.json("init", "--store", url) == (0, made)
     assert not (bare.folder / ".interlock").exists()
 
 
