@@ -17,6 +17,7 @@ from interlock.core.outcomes import Listing
 from interlock.faces.json_output import DURATIONS, complete, encoded, iso, members
 from interlock.faces.schema import all_schemas, schema
 from interlock.nouns.grants.lock import LockAcquired, LockBusy
+from interlock.nouns.schedules.schedule import ScheduleView
 from interlock.runtime.operation import Operation
 
 TABLE = registry.operations()
@@ -68,6 +69,19 @@ def test_a_moment_has_its_iso_8601_beside_it_and_a_duration_at_most_milliseconds
     assert told["since"] == 1794804901.18812
     assert told["since_iso"] == "2026-11-16T04:55:01.188Z"
     assert told["expires_in"] == 12.346
+
+
+def test_moments_have_their_iso_8601_each_and_a_deadline_after_each_run_is_a_duration() -> None:
+    view = ScheduleView(
+        schedule="s", state="active", when="every 1 h", missed="once", task={},
+        next_runs=(1794804901.0, 1794808501.0), deadline_in=90.0,
+    )  # fmt: skip
+    told = complete(view)
+    assert isinstance(told, dict)
+    assert told["next_runs_iso"] == ["2026-11-16T04:55:01.000Z", "2026-11-16T05:55:01.000Z"]
+    assert told["deadline_in"] == 90.0
+    assert "deadline_in_iso" not in told
+    check("schedule show", json.loads(encoded(view)))
 
 
 @pytest.mark.parametrize("moment", [None, 0.0, 1e300, -1e300])

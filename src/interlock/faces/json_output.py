@@ -24,15 +24,16 @@ ISO: Final = "_iso"
 MOMENTS: Final = frozenset(
     (
         "at", "deadline", "failed_run", "heard", "last_heartbeat", "last_run", "loser_timestamp",
-        "next_run", "not_before", "resolved", "since", "started", "until", "winner_timestamp",
+        "next_run", "next_runs", "not_before", "resolved", "since", "started", "until",
+        "winner_timestamp",
     )
 )  # fmt: skip
 """Fields with seconds since 1970; so are all whose names end with ``_at``."""
 
 DURATIONS: Final = frozenset(
     (
-        "age", "every", "expires_in", "held", "max_age", "max_hold", "next_probe_in", "pace",
-        "rests", "retry_in", "seconds", "timeout", "waited", "window",
+        "age", "deadline_in", "every", "expires_in", "held", "max_age", "max_hold",
+        "next_probe_in", "pace", "rests", "retry_in", "seconds", "timeout", "waited", "window",
     )
 )  # fmt: skip
 """Fields with a number of seconds."""
@@ -108,7 +109,7 @@ def _object(value: Struct) -> dict[str, Any]:
         part = getattr(value, attribute)
         if sort == "moment":
             found[name] = part
-            found[name + ISO] = iso(part)
+            found[name + ISO] = [*map(iso, part)] if isinstance(part, tuple) else iso(part)
         elif sort == "duration":
             found[name] = None if part is None else round(part, _DIGITS)
         else:

@@ -142,7 +142,8 @@ def _object(kind: type[Struct], definitions: dict[type[Struct], Schema]) -> Sche
             computed = get_type_hints(getattr(kind, member.attribute).fget)["return"]
             properties[member.name] = _type(kinds.type_info(computed), definitions)
         if member.sort == "moment":
-            properties[member.name + ISO] = _ISO
+            several = properties[member.name].get("type") == "array"
+            properties[member.name + ISO] = {"type": "array", "items": _ISO} if several else _ISO
     return {
         "type": "object",
         "description": " ".join((kind.__doc__ or "").partition("\n\n")[0].split()),

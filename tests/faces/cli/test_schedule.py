@@ -40,6 +40,7 @@ def test_a_schedule_from_add_to_drop(shell: Shell) -> None:
     ("words", "says"),
     [
         (("--cron", "0 0 30 2 *"), "as in '0 9 * * 1-5'"),
+        (("--cron", "0 9 * * 1-5 *"), "it has 6 fields, not 5"),
         (("--cron", "0 0 * * *", "--zone", "Mars/Base"), "tzdata"),
         (("--every", "500ms"), "whole number of seconds"),
         ((), "--every 1h"),

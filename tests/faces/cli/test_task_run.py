@@ -140,7 +140,7 @@ def test_a_signal_ends_the_one_program_and_releases_its_task(ada: Shell, number_
     program = number(ada, "pid")
     process.send_signal(number_)
     status, errors = ended(process)
-    assert (status, "its task waits for another worker" in errors) == (128 + number_, True)
+    assert (status, "task t1 waits for another worker" in errors) == (128 + number_, True)
     assert gone(program)
     assert (state(ada, "t1")["state"], state(ada, "t1")["attempts"]) == ("pending", 0)
 

@@ -80,6 +80,7 @@ def test_a_run_is_published_at_its_time_and_carries_the_fields_of_its_task(
     assert task.deadline == START + HOUR + 600
     view = shown(ada)
     assert (view.published, view.last_task, view.next_run) == (1, added.task, START + 2 * HOUR)
+    assert (view.deadline_in, view.next_runs[0]) == (600, START + 2 * HOUR)
     assert audit(stage.store) == []
 
 

@@ -252,11 +252,15 @@ def test_an_ended_id_is_used_again_only_if_asked_and_its_tokens_rise(
     add(ada, "a", deadline=50, labels=["x"])
     add(ada, "b", needs=["a"])
     first = run(ada, ada.tasks.claim("a")).token
+    run(ada, ada.tasks.note("a", "the disk was full"))
     run(ada, ada.tasks.fail("a", "no", token=first, retry=False, error="why"))
     assert isinstance(run(ada, ada.tasks.publish("a")), core.TaskExists)
     add(ada, "c")
     again = run(ada, ada.tasks.publish("a", "new", needs=["c"], again=True))
     assert (again.state, again.ended) == ("blocked", ())
+    assert run(ada, ada.tasks.note("a", "try again")).note == 2, "notes stay"
+    view = run(ada, ada.tasks.show("a"))
+    assert [each.text for each in view.notes] == ["the disk was full", "try again"]
     well(stage)
     run(ada, ada.tasks.complete("c", token=run(ada, ada.tasks.claim("c")).token))
     got = run(ada, ada.tasks.claim("a"))

@@ -334,7 +334,7 @@ def test_an_id_that_somebody_publishes_meanwhile_stops_it_before_anybody_sees_it
     outcome = hand.run().result()
     assert isinstance(outcome, PlanExists)
     assert (outcome.task, outcome.state) == (theirs, "pending")
-    assert "give yours another id, or take it out of the plan" in outcome.reason
+    assert "take it out of the plan, or change that task with --update" in outcome.reason
     assert list(statuses(stage.store)) == [theirs], "all else was taken back"
     assert [key for key in all_keys(stage.store) if core.BATCH in key] == []
     mended = [spec for spec in CHAIN if spec["id"] != theirs]

@@ -273,10 +273,13 @@ def _words(operation: Operation) -> Sequence[str]:
     own: dict[int, str] = getattr(operation.request, "exit_words", {})
     if not own and any(field.kind == "command" for field in fields(operation.request)):
         return ["exit status: that of the program, 128+n for a signal; 1 if it was not started"]
+    by_program: str = getattr(operation.request, "exit_of_program", "")
     by_status: dict[int, list[str]] = {status: [word] for status, word in own.items()}
     for outcome in operation.outcomes:
         if issubclass(outcome, Outcome):
             tag = str(outcome.__struct_config__.tag)
+            if tag == by_program:
+                continue
             tags = by_status.setdefault(outcome.exit_status, [])
             tags += [tag] if tag not in tags else []
         elif not hasattr(outcome, "exit_status"):
@@ -289,4 +292,6 @@ def _words(operation: Operation) -> Sequence[str]:
         by_status.setdefault(status, []).append(word)
     told = sorted(by_status.items())
     shown = "; ".join(f"{status} {', '.join(words) or 'done'}" for status, words in told)
+    if by_program:
+        shown += f"; {by_program}: that of the program, 128+n for a signal"
     return wrap(f"exit status: {shown}", _WIDTH, subsequent_indent="  ")

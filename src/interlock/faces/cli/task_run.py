@@ -67,8 +67,8 @@ def task_run(parsed: Parsed) -> int:
     try:
         return asyncio.run(_run(parsed, request))
     except asyncio.CancelledError as error:
-        many = "the programs were ended, and their tasks wait" if request.loop else "its task waits"
-        note(f"{many} for another worker")
+        if request.loop:
+            note("the programs were ended, and their tasks wait for another worker")
         return broken_off(error)
 
 
@@ -104,14 +104,20 @@ async def _work(fleet: Fleet, request: TaskRun, runs: _TaskRuns) -> int:
 async def _once(fleet: Fleet, runs: _TaskRuns) -> int:
     """One task; a signal or a stop message ends its program, and releases it."""
     request: TaskRun = runs.parsed.request
+    claimed = ""
     async with _broken_off_by_stops(fleet):
         try:
             async with fleet.tasks.hold(
                 request.task, can=request.can, ttl=request.ttl, wait=request.wait
             ) as claim:
+                claimed = claim.task
                 return await runs.handle(claim)
         except Unavailable as no:
             return answer_to(str(fleet.context.agent), runs.parsed, no.outcome)
+        except asyncio.CancelledError:
+            if claimed:  # else it was still waiting for a task
+                note(f"the program was ended, and task {claimed} waits for another worker")
+            raise
 
 
 class _TaskRuns:

@@ -42,7 +42,7 @@ class SeenOnBus(Struct, frozen=True, kw_only=True):
     result: bool
 
 
-class TaskProgress(Struct, frozen=True, kw_only=True):
+class RequestTask(Struct, frozen=True, kw_only=True):
     """The task of a received request: its state, and who works on it."""
 
     state: str
@@ -106,7 +106,7 @@ def _where(request: OutgoingRequest, on_bus: SeenOnBus | None) -> Progress:
 
 
 def of_received(
-    received: ReceivedRequest, task: TaskProgress, *, acknowledged: bool, in_outbox: bool = False
+    received: ReceivedRequest, task: RequestTask, *, acknowledged: bool, in_outbox: bool = False
 ) -> Progress:
     """A request that another swarm sent to us."""
     swarm = received.head.from_swarm
@@ -121,7 +121,7 @@ def of_received(
     return Progress(step=8, place="bus", says=says, next=f"{swarm} takes it")
 
 
-def _unfinished(received: ReceivedRequest, task: TaskProgress) -> Progress:
+def _unfinished(received: ReceivedRequest, task: RequestTask) -> Progress:
     if not received.task:
         says = "it is a message to all agents"
         return Progress(step=4, place="inboxes", says=says, next="it is answered")

@@ -17,7 +17,7 @@ from interlock.nouns.requests.exchange import (
     decode_received,
     decode_request,
 )
-from interlock.nouns.requests.progress import TaskProgress
+from interlock.nouns.requests.progress import RequestTask
 from interlock.nouns.requests.request import OutgoingRequest
 from interlock.nouns.tasks.task_reader import decode_claim, decode_status
 from interlock.runtime.reads import Pages, looked_up, readable
@@ -78,11 +78,11 @@ def _received_views(some: Sequence[ReceivedRequest]) -> Op[list[out.RequestView]
     return [_received(each, items) for each in some]
 
 
-def task_progress(received: ReceivedRequest, items: Mapping[str, Item | None]) -> TaskProgress:
+def request_task(received: ReceivedRequest, items: Mapping[str, Item | None]) -> RequestTask:
     """The task of a received request, from its items."""
     status = readable(decode_status, items.get(keys.status(received.task)))
     owner = readable(decode_claim, items.get(keys.owner(received.task)))
-    return TaskProgress(
+    return RequestTask(
         state="" if status is None else status.state, agent="" if owner is None else owner.agent
     )
 
@@ -113,7 +113,7 @@ def _sent(request: OutgoingRequest) -> out.RequestView:
 def _received(request: ReceivedRequest, items: Mapping[str, Item | None]) -> out.RequestView:
     head = request.head
     mark = items.get(keys.unacknowledged(head.from_swarm, head.request_id))
-    task = task_progress(request, items)
+    task = request_task(request, items)
     where = progress.of_received(request, task, acknowledged=mark is None)
     state = "running" if task.state == "running" else "received"
     if request.answered is not None:

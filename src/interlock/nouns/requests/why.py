@@ -25,7 +25,7 @@ from interlock.nouns.requests.exchange import (
 )
 from interlock.nouns.requests.progress import Progress, SeenOnBus
 from interlock.nouns.requests.request import OutgoingRequest
-from interlock.nouns.requests.views import task_progress
+from interlock.nouns.requests.views import request_task
 from interlock.nouns.swarms import breaker, reputation
 from interlock.nouns.swarms.swarm import OwnSwarm, decode_floor, decode_own, decode_peer
 from interlock.runtime.reads import every, looked_up, readable, whole_id
@@ -221,7 +221,7 @@ def _received(context: Context, received: ReceivedRequest) -> Op[Why]:
         in_outbox = (yield Read(entry))[entry] is not None
     found = progress.of_received(
         received,
-        task_progress(received, items),
+        request_task(received, items),
         acknowledged=mark is None,
         in_outbox=in_outbox,
     )

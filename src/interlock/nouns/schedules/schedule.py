@@ -180,11 +180,14 @@ class ListedSchedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ScheduleView(ListedSchedule, frozen=True, kw_only=True, omit_defaults=True):
-    """One schedule, with the fields of the task that it publishes and its next times."""
+    """One schedule, with the fields of the task that it publishes and its next times.
+
+    A task is a dead letter if no worker began it ``deadline_in`` seconds after its publishing.
+    """
 
     task: dict[str, Any]
     next_runs: tuple[float, ...] = ()
-    deadline: float | None = None
+    deadline_in: float | None = None
 
 
 class ScheduleList(Listing[ListedSchedule], frozen=True, kw_only=True):

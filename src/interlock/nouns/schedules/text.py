@@ -62,7 +62,7 @@ def _view(view: core.ScheduleView, paint: Paint) -> str:
         ("when", view.when),
         ("next runs", ", ".join(moment(each, view.zone or "UTC") for each in view.next_runs)),
         ("missed", view.missed),
-        ("deadline", lasting(view.deadline) if view.deadline else ""),
+        ("deadline", f"{lasting(view.deadline_in)} after publishing" if view.deadline_in else ""),
         ("published", str(view.published)),
         ("lost", str(view.lost) if view.lost else ""),
         ("last task", f"{view.last_task}, {ago(view.last_at)}" if view.last_task else ""),
@@ -88,7 +88,7 @@ def _list(outcome: core.ScheduleList, paint: Paint) -> str:
             each.schedule,
             each.when,
             paint(_COLOURS[each.state], each.state),
-            ago(each.next_run) or "-",
+            _next(each.next_run),
             _note(each),
         )
         for each in outcome.schedules
@@ -97,6 +97,13 @@ def _list(outcome: core.ScheduleList, paint: Paint) -> str:
     if outcome.more:
         lines.append(f"more: --after {quote(outcome.more)}")
     return "\n".join(lines)
+
+
+def _next(run: float | None) -> str:
+    """When the next run is; one that is due waits for a process that looks."""
+    if run is None:
+        return "-"
+    return ago(run) if run > time.time() else f"due {ago(run)}"
 
 
 def _note(each: core.ListedSchedule) -> str:

@@ -22,6 +22,7 @@ from interlock.errors import BadInput
 if TYPE_CHECKING:
     from interlock.nouns.schedules.schedule import Schedule
 
+_FIELDS = 5
 MISSED_MOST = 100
 """The most missed runs that are counted one by one, and published with ``all``."""
 GRACE = 60.0
@@ -33,17 +34,23 @@ _TRIES = 200
 
 
 def check_cron(line: str) -> str:
-    """The cron line, with single spaces; raises if it cannot be read."""
+    """The cron line, with single spaces; raises if it cannot be read, or never comes."""
     from cronsim import CronSim, CronSimError
 
-    text = " ".join(line.split())
-    try:
-        CronSim(text, datetime(2000, 1, 1, tzinfo=UTC))
-    except CronSimError as error:
+    fields = line.split()
+    text, wrong = " ".join(fields), ""
+    if len(fields) != _FIELDS:  # cronsim would take the first of six for seconds
+        wrong = f"it has {len(fields)} fields, not {_FIELDS}"
+    else:
+        try:
+            CronSim(text, datetime(2000, 1, 1, tzinfo=UTC))
+        except CronSimError as error:
+            wrong = str(error)
+    if wrong:
         raise BadInput(
-            f"the cron line {line!r:.80} cannot come ({error}); give minute, hour, day of the"
+            f"the cron line {line!r:.80} is not valid ({wrong}); give minute, hour, day of the"
             " month, month and day of the week, as in '0 9 * * 1-5'"
-        ) from None
+        )
     return text
 
 

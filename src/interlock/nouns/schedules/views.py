@@ -72,7 +72,7 @@ def show_schedule(name: str, now: float) -> Op[core.ScheduleView | core.UnknownS
         **asdict(_listed(name, schedule)),
         task={} if task is None else _fields(task),
         next_runs=tuple(_next_runs(schedule, now)),
-        deadline=schedule.deadline,
+        deadline_in=schedule.deadline,
     )
 
 

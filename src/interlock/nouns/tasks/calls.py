@@ -75,7 +75,8 @@ class TaskCalls(Calls[D]):
         times, after a rest of ``backoff``, twice that, and so on, up to ``backoff_most``.
 
         An id that is taken is refused.  With ``again`` the id of a task that failed, was cancelled
-        or dropped, or is a dead letter, may be used again: tasks that need it wait for the new one.
+        or dropped, or is a dead letter, may be used again: tasks that need it wait for the new one,
+        which keeps the notes and the history of the old one, and nothing else.
 
         ``given`` are grants that this relies on: proofs (``held.check()``), or tokens
         (``"lock/deploy=12"``).  If one of them is over when it is committed, nothing happens, and
@@ -96,7 +97,7 @@ class TaskCalls(Calls[D]):
             priority=validate.integer(priority, "priority", *task_types.PRIORITIES),
             requires=tuple(sorted(validate.names(requires, "requires", task_types.REQUIRES_LIMIT))),
             needs=wanted,
-            labels=validate.names(labels, "labels", task_types.LABELS_LIMIT),
+            labels=validate.names(labels, "label", task_types.LABELS_LIMIT),
             title=validate.title(title),
             text=validate.lines(text),
             guards=_guards(guard, "guard"),
@@ -670,7 +671,7 @@ def _list_edit(
         remove=validate.names(remove, f"remove_{what}", most),
     )
     if found.exactly is not None and (found.add or found.remove):
-        raise BadInput(f"{what!r} is the whole list; leave out 'add_{what}' and 'remove_{what}'")
+        raise BadInput(f"give either all {what}, or those to add and to remove, and not both")
     if both := [name for name in found.add if name in found.remove]:
         raise BadInput(f"{both[0]!r} is both added to {what} and removed; do one of them")
     return found

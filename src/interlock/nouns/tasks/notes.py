@@ -5,8 +5,9 @@ a scan of tasks heavier.  How many there are stands with the task (``tasks/{id}/
 task without notes does not have.  The commit that adds a note checks the status, and the one that
 deletes the task checks the number: so no note is left behind by a task that is gone.
 
-Any agent may add one, to a task in any state.  A note is never changed.  It is deleted with its
-task; if a task has more notes than one commit can delete, the first ones go before it.
+Any agent may add one, to a task in any state.  A note is never changed.  If the id of a task is
+published again, the new task keeps the notes.  They are deleted with their task; if a task has more
+notes than one commit can delete, the first ones go before it.
 """
 
 from __future__ import annotations

@@ -131,7 +131,10 @@ def in_use(changes: TaskChanges, wanted: Plan, id_: str) -> PlanExists | StaleBa
     if status is None or status.on == wanted.batch:
         return None
     if not changes.is_hidden(status):
-        why = f"there is a task {id_} already; give yours another id, or take it out of the plan"
+        why = (
+            f"there is a task {id_} already; give yours another id, take it out of the plan, or"
+            " change that task with --update"
+        )
         return PlanExists(plan=wanted.id, task=id_, state=status.state, reason=why)
     other = changes.status(status.on)
     if other is None or other.state == "failed" or not changes.facts.has(keys.live(status.on)):
