@@ -42,7 +42,9 @@ def test_an_interval_counts_from_its_start_and_does_not_drift() -> None:
     assert timing.following(hourly, 9000.5) == 1000.0 + 3 * HOUR
 
 
-@pytest.mark.parametrize("line", ["0 0 30 2 *", "61 * * * *", "* * *", "", "a b c d e", "@daily"])
+@pytest.mark.parametrize(
+    "line", ["0 0 30 2 *", "61 * * * *", "* * *", "", "a b c d e", "@daily", "0 9 * * 1-5 *"]
+)
 def test_a_cron_line_that_cannot_be_read_or_never_comes_is_refused(line: str) -> None:
     with pytest.raises(BadInput, match="minute, hour"):
         timing.check_cron(line)

@@ -258,7 +258,7 @@ class TaskRun(Request, frozen=True, kw_only=True):
 
     exit_of_program: ClassVar[str] = "failed"
     exit_words: ClassVar[dict[int, str]] = {
-        0: "with --loop: asked to stop",
+        0: "asked to stop (--loop)",
         124: "the program took longer than --timeout",
         126: "the program cannot be run; the task is back in the queue",
         127: "there is no such program; nothing was claimed, or it is back in the queue",
