@@ -19,8 +19,8 @@ others may need it, and a need that does not exist counts as complete.  It is de
 task is, when no task needs it (``retention_rules.py``).
 
 **An id may be published again**, if the task failed, died or was dropped.  Its status is replaced
-and not deleted, so that its dependents still mean it, and its tokens keep rising.  Its notes stay:
-what was learned about the old task is why there is a new one.
+and not deleted, so that its dependents still mean it, and its tokens keep rising.  Its notes stay,
+since they may say why there is a new task.
 """
 
 from __future__ import annotations
