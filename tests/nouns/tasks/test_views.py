@@ -360,7 +360,7 @@ def test_a_title_of_another_program_cannot_draw_on_the_terminal(ada: Client) -> 
     spec = Spec(at=1.0, title="a\x1b[2Jb\nc", text="x\x1b[2J\n\ty\rz")
     ada.store.commit(Txn(id="put", puts=(Put(keys.data("t"), codec.encode(spec)),), quiet=True))
     assert "a\\x1b[2Jb\\nc" in render(ada.run(ada.tasks.list()))
-    assert render(show(ada, "t")).endswith("\n\nx\\x1b[2J\n\ty\\rz")
+    assert render(show(ada, "t")).endswith("\n\n  | x\\x1b[2J\n  | \\ty\\rz")
 
 
 def test_tasks_are_listed_by_label_whatever_their_state(ada: Client) -> None:
