@@ -460,7 +460,7 @@ def _first(watch: Watch) -> Change | Resync:
 
 
 def _tells(changes: Sequence[Change | Resync], key: str) -> bool:
-    """Whether these tell of a key; a Resync does, where another store of the server is compacted."""
+    """Whether these tell of a key; a Resync does, where others compact the same server."""
     return bool(changes) and all(isinstance(each, Resync) or each.key == key for each in changes)
 
 
