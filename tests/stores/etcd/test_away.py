@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -182,14 +184,13 @@ def test_another_endpoint_is_taken_when_one_hangs(tmp_path: Path) -> None:
         store.close()
 
 
-def test_a_child_of_a_fork_connects_anew(server: EtcdServer) -> None:
-    store = opened(server.url())
+def forks(url: str) -> None:
+    """Use a store in a child that was forked while its parent had it open."""
+    store = opened(url)
     write(store, Put("a", b"1"))
     store.watch("a", 0).take(30)
     answers: multiprocessing.Queue[object] = multiprocessing.get_context("fork").Queue()
-    child = multiprocessing.get_context("fork").Process(
-        target=_child, args=(store, server.url(), answers)
-    )
+    child = multiprocessing.get_context("fork").Process(target=_child, args=(store, url, answers))
     child.start()
     assert answers.get(timeout=20) == ["StoreClosed", b"1", b"2"]
     child.join(20)
@@ -198,6 +199,12 @@ def test_a_child_of_a_fork_connects_anew(server: EtcdServer) -> None:
     assert item is not None
     assert item.value == b"2"
     store.close()
+
+
+def test_a_child_of_a_fork_connects_anew(server: EtcdServer) -> None:
+    """In a process of its own: a child inherits the locks that other threads of its parent hold."""
+    words = f"from {forks.__module__} import forks; forks({server.url()!r})"
+    subprocess.run([sys.executable, "-c", words], cwd=Path(__file__).parents[3], check=True)
 
 
 def test_event_loops_one_after_the_other_use_one_store(server: EtcdServer) -> None:

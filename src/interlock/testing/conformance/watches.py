@@ -222,11 +222,11 @@ class Watches(Suite):
             takes = [asyncio.create_task(_take(watch, PATIENCE)) for watch in (one, two)]
             await asyncio.sleep(0)
             await asyncio.to_thread(write, other, Put("p/1", b""))
-            assert _tells(await takes[0], "p/1")
+            assert _is_about(await takes[0], "p/1")
             write(store, Put("p/2", b""))
-            assert _tells(await takes[1], "p/2")
+            assert _is_about(await takes[1], "p/2")
             write(store, Put("p/1", b""))
-            assert _tells(await _take(one, PATIENCE), "p/1")
+            assert _is_about(await _take(one, PATIENCE), "p/1")
             assert await _take(two, 0.02) == []
             assert await _take(two, 0) == []
             one.close()
@@ -459,8 +459,8 @@ def _first(watch: Watch) -> Change | Resync:
     return first
 
 
-def _tells(changes: Sequence[Change | Resync], key: str) -> bool:
-    """Whether these tell of a key; a Resync does, where others compact the same server."""
+def _is_about(changes: Sequence[Change | Resync], key: str) -> bool:
+    """Whether these are of a key; a Resync may stand for them where others compact the server."""
     return bool(changes) and all(isinstance(each, Resync) or each.key == key for each in changes)
 
 
