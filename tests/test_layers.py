@@ -51,6 +51,7 @@ MAY_IMPORT = {
         "aio",  # the types of streams
         "client_blocks",
         "client_context",  # the type of a client's context
+        "version",  # metrics name it
     },
     "settings": {"core", "errors"},
     "store_location": {"errors", "settings"},

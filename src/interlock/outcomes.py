@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         Renewed,
         SessionLapsed,
     )
+    from interlock.nouns.fleet.metrics import MetricsWritten
     from interlock.nouns.grants.lock import (
         AlreadyFree,
         LockAcquired,
@@ -249,6 +250,7 @@ HOMES = {
         "DeathsAcknowledged", "Joined", "Leaving", "Left", "NoDeath", "Renewed",
         "SessionLapsed",
     ),
+    "interlock.nouns.fleet.metrics": ("MetricsWritten",),
     "interlock.nouns.grants.lock": (
         "AlreadyFree", "LockAcquired", "LockBroken", "LockBusy", "LockDeadlock",
         "LockExtended", "LockFenced", "LockGone", "LockGranted", "LockNotOwner",
@@ -386,6 +388,7 @@ __all__ = [
     "LockWaiting",
     "Maintained",
     "MessageExists",
+    "MetricsWritten",
     "Moved",
     "NameTaken",
     "NoDeath",

@@ -55,6 +55,7 @@ _ENTRIES = [
         ),
     ),
     NounEntry("interlock.nouns.fleet.server_noun", commands=("mcp",)),
+    NounEntry("interlock.nouns.fleet.monitor_noun", commands=("metrics",)),
     NounEntry("interlock.nouns.grants.several_noun", "", "several", ("acquire", "release")),
     NounEntry(
         "interlock.nouns.messages.noun", "", "messages",

@@ -61,6 +61,8 @@ class Noun(Struct, frozen=True, kw_only=True):
                  kind, or returns None
     health       finds problems: ``(checkup) -> Op[list[Problem]]``
     metrics      what it counts for monitors: a class of ``runtime.metrics``
+    gauges       its present state as numbers for monitors: ``(scrape) -> Op[list[Metric]]``, with
+                 a ``runtime.monitoring.Scrape``
     events       whether its entries have events, which ``observe`` shows under its name
     history      turns its entries into history events: a class of ``core.history``; without one
                  they have what every entry says.  ``history_details`` adds what the noun still
@@ -98,6 +100,7 @@ class Noun(Struct, frozen=True, kw_only=True):
     related: str = ""
     events: bool = False
     metrics: str = ""
+    gauges: str = ""
     waits: Mapping[str, str] = {}
     proof: str = ""
     housekeeping: Part | None = None

@@ -71,7 +71,7 @@ _NOUNS = {
 }  # fmt: skip
 _PLANNED = frozenset(
     (
-        "budget", "hook", "merge", "metrics", "open", "pipeline", "prime",
+        "budget", "hook", "merge", "open", "pipeline", "prime",
         "quarantine", "rebase", "request", "reservations", "reserve", "setup", "top",
         "unreserve", "up", "watch-branch",
     )

@@ -223,6 +223,7 @@ NOUN = Noun(
     ),
     why={"agent": "interlock.nouns.agents.why:agent"},
     health=Part(10, "interlock.nouns.agents.views:health"),
+    gauges="interlock.nouns.agents.metrics:agent_gauges",
     housekeeping=Part(40, "interlock.nouns.agents.housekeeping:AgentHousekeepingPart"),
     texts=("interlock.nouns.agents.text",),
     operations=(

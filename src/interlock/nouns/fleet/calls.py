@@ -15,6 +15,7 @@ from interlock.steps import Op
 if TYPE_CHECKING:
     from interlock.client_context import Context, Moment
     from interlock.nouns.agents.calls import AgentCalls
+    from interlock.nouns.fleet.metrics import MetricsWritten
     from interlock.nouns.fleet.noun import Diagnosis
     from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
     from interlock.nouns.guards.calls import GuardCalls
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from interlock.nouns.tasks.calls import TaskCalls
     from interlock.runtime.health import Health
     from interlock.runtime.housekeeping import Maintained
+    from interlock.runtime.monitoring import Metrics
     from interlock.runtime.noun import Noun
     from interlock.runtime.observe import Counters, Observing
     from interlock.runtime.why import Why
@@ -169,6 +171,20 @@ class FleetCalls(Calls[D]):
 
         now = self.context.runner.clock.wall()
         return observe.counters(validate.moment(since, now, "'since'"))
+
+    @call
+    def metrics(
+        self, *, file: str | None = None, verify: bool = False
+    ) -> Op[Metrics | MetricsWritten]:
+        """The state of the store as numbers for a monitor, and counters of its record.
+
+        A ``file`` is replaced with them as text for the textfile collector of Prometheus, and its
+        counters go on where the last run ended; without one, they count the newest 20,000 entries.
+        ``verify`` judges the whole record first, as ``record.verify`` does.
+        """
+        from interlock.nouns.fleet.metrics import read_metrics
+
+        return read_metrics(self.context, file=file, verify=validate.flag(verify, "verify"))
 
     @call
     def why(self, thing: str) -> Op[Why]:

@@ -132,6 +132,7 @@ NOUN = Noun(
     why={"lock": "interlock.nouns.grants.why:lock"},
     why_plain="interlock.nouns.grants.why:plain",
     health=Part(20, "interlock.nouns.grants.health:health"),
+    gauges="interlock.nouns.grants.metrics:grant_gauges",
     housekeeping=Part(20, "interlock.nouns.grants.housekeeping:GrantHousekeepingPart"),
     history="interlock.nouns.grants.history:GrantHistory",
     texts=("interlock.nouns.grants.text", "interlock.nouns.grants.views_text"),

@@ -287,6 +287,7 @@ NOUN = Noun(
     },
     ids={"query": "qry_", "message": "msg_"},
     health=Part(40, "interlock.nouns.messages.health:health"),
+    gauges="interlock.nouns.messages.metrics:message_gauges",
     housekeeping=Part(50, "interlock.nouns.messages.retention:MessageHousekeepingPart"),
     history="interlock.nouns.messages.history:MessageHistory",
     waits={keys.QUERIES: "interlock.nouns.messages.wait_targets:wait_targets"},

@@ -80,6 +80,7 @@ NOUN = Noun(
     why={"pipeline": "interlock.nouns.pipelines.why:pipeline"},
     ids={"pipeline": "pip_"},
     health=Part(35, "interlock.nouns.pipelines.health:health"),
+    gauges="interlock.nouns.pipelines.metrics:pipeline_gauges",
     housekeeping=Part(30, "interlock.nouns.pipelines.housekeeping:PipelineHousekeepingPart"),
     history="interlock.nouns.pipelines.history:PipelineHistory",
     events=True,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -25,6 +26,7 @@ from interlock.core import codec
 from interlock.errors import BadInput, StoreBusy, StoreDamaged, StoreUnsuitable
 from interlock.nouns.record.noun import Anchored, Verified
 from interlock.nouns.record.verify import verify, verify_and_roll
+from interlock.runtime.monitoring import Verdict, remember_verdict, store_id
 from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op
 from interlock.store import Capabilities
@@ -67,7 +69,9 @@ def verify_with_anchors(
                 f"{place.name} has no anchor; make one: interlock record anchor {place.name}"
             )
         marks.extend(_expected_marks(place, found))
-    return (yield from verify(capabilities, marks, against))
+    found = yield from verify(capabilities, marks, against)
+    remember_verdict((yield from store_id()), Verdict(at=time.time(), intact=bool(found)))
+    return found
 
 
 def anchor(runner: Runner, name: str) -> Op[Anchored]:

@@ -10,6 +10,10 @@ the cache takes microseconds and leaves no trace
 queue_depth  for our own swarm the requests that it has not finished; for a peer those that it
 publishes, those for it in our outbox, and above a thousand also those on the bus
 queue_depth_max_seen  the highest of these, now or in an entry since the moment asked for
+
+For monitors there are also counters for each swarm and each agent (``SWARM_COUNTERS``,
+``AGENT_COUNTERS``).  Agents are those of this home: they claim and carry out requests of
+other swarms, and are refused as senders.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from interlock.nouns.requests.audit import (
     COUNTER_NAMES,
     GAUGE_NAMES,
     HISTOGRAM_NAMES,
+    AuditEvent,
+    AuditFacts,
     counters,
     latencies,
     recognised,
@@ -29,7 +35,15 @@ from interlock.nouns.requests.audit import (
 from interlock.nouns.requests.peer_queue import decode_queue
 from interlock.nouns.swarms.publish_service import own_depth
 from interlock.nouns.swarms.swarm import decode_floor, decode_own
-from interlock.runtime.metrics import CountedEntry, Histogram, Metric, NounMetrics
+from interlock.runtime.metrics import (
+    CountedEntry,
+    Histogram,
+    LabelledCounts,
+    Metric,
+    NounMetrics,
+    gauge,
+)
+from interlock.runtime.monitoring import Scrape
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.steps import Op, Read
 
@@ -38,11 +52,53 @@ _DEPTH, _MOST_DEPTH = GAUGE_NAMES
 _REFRESH = "swarm.refresh"
 _OUTBOX_COUNTED = 100_000
 
+_RECEIVED = "interlock_swarm_requests_received_total"
+_SENT = "interlock_swarm_requests_sent_total"
+_CLAIMED = "interlock_agent_requests_claimed_total"
+_COMPLETED = "interlock_agent_requests_completed_total"
+_ERRORS = "interlock_agent_request_errors_total"
+_SECONDS = "interlock_agent_execution_seconds_total"
+_LIMITED = "interlock_agent_rate_limited_total"
+SWARM_COUNTERS = {
+    _RECEIVED: "Requests of this swarm that we took in.",
+    _SENT: "Requests that we made for this swarm.",
+}
+AGENT_COUNTERS = {
+    _CLAIMED: "Requests of other swarms that this agent claimed.",
+    _COMPLETED: "Requests of other swarms that this agent answered with success.",
+    _ERRORS: "Requests of other swarms that this agent answered with an error.",
+    _SECONDS: "Seconds from claim to result, over all requests that this agent carried out.",
+    _LIMITED: "Requests of this agent that its rate limit refused.",
+}
+HELPS = {
+    "requests_cross_swarm_posted_total": "Requests to other swarms that we made.",
+    "requests_cross_swarm_claimed_total": "Requests of other swarms that our agents claimed.",
+    "requests_cross_swarm_completed_total": "Our requests that were answered with success.",
+    "requests_cross_swarm_failed_total": "Our requests that were answered with an error.",
+    "requests_cross_swarm_timeout_total": "Our requests without an answer in time.",
+    "signature_verification_failed_total": "Messages whose signature was wrong.",
+    "rate_limit_exceeded_total": "Requests above a rate limit.",
+    "swarm_not_authorized_total": "Messages of swarms or keys that we do not allow.",
+    "swarm_unavailable_total": "Requests to a swarm whose circuit breaker is open.",
+    "conflicts_detected_total": "Conflicts between swarms: shared values, and second results.",
+    "conflicts_resolved_by_timestamp_total": "Conflicts that the later write settled.",
+    "conflicts_escalated_to_coordinator_total": "Conflicts that a person decides.",
+    "histogram_discovery_latency_ms": "One reading of the entries of peers from the bus.",
+    "histogram_execution_latency_ms": "From the claim of a request to its result.",
+    "histogram_result_retrieval_latency_ms": "From signing a result to its intake.",
+    "histogram_e2e_latency_ms": "From making a request to the intake of its result.",
+    "queue_depth": "Requests that wait for this swarm.",
+    "queue_depth_max_seen": "The highest queue depth so far.",
+}
+
 
 class RequestMetrics(NounMetrics):
     """Counts the events of requests."""
 
+    helps = HELPS
+
     def __init__(self) -> None:
+        self._swarms, self._agents = LabelledCounts(), LabelledCounts()
         self._counts: Counter[str] = Counter()
         self._histograms = {name: Histogram() for name in HISTOGRAM_NAMES}
         self._deepest = 0
@@ -61,6 +117,32 @@ class RequestMetrics(NounMetrics):
                 self._counts[name] += facts.count
             for name, milliseconds in latencies(facts):
                 self._histograms[name].add(milliseconds)
+            self._count_names(kind, facts, event.agent or entry.agent)
+
+    def _count_names(self, kind: AuditEvent, facts: AuditFacts, agent: str) -> None:
+        """Count by swarm, or by our agent that acted."""
+        match kind:
+            case "cross_swarm_request_received":
+                self._swarms.add(facts.from_swarm, _RECEIVED, facts.count)
+            case "cross_swarm_request_posted":
+                self._swarms.add(facts.to_swarm, _SENT, facts.count)
+            case "cross_swarm_task_claimed":
+                self._agents.add(agent, _CLAIMED)
+            case "cross_swarm_result_posted":
+                self._agents.add(agent, _ERRORS if facts.status == "error" else _COMPLETED)
+                if facts.execution_ms is not None:
+                    self._agents.add(agent, _SECONDS, facts.execution_ms / 1000)
+            case "rate_limit_exceeded":
+                self._agents.add(facts.from_agent or agent, _LIMITED, facts.count)
+            case _:
+                pass
+
+    def detail(self) -> Iterable[Metric]:
+        """The counters of each swarm and each agent."""
+        return (
+            *self._swarms.metrics("swarm", SWARM_COUNTERS),
+            *self._agents.metrics("agent", AGENT_COUNTERS),
+        )
 
     def read(self) -> Op[Iterable[Metric]]:
         """All metrics, also those that are zero; none for a home that is no swarm."""
@@ -81,6 +163,16 @@ class RequestMetrics(NounMetrics):
             ],
             Metric(name=_MOST_DEPTH, kind="gauge", value=deepest),
         )
+
+
+def request_gauges(scrape: Scrape) -> Op[list[Metric]]:
+    """Envelopes that wait to be sent, and refused messages that are kept."""
+    outbox = yield from scrape.read(keys.OUTBOX)
+    kept = yield from scrape.read(keys.QUARANTINE)
+    return [
+        gauge("interlock_outbox_envelopes", "Envelopes that wait for the bus.", len(outbox)),
+        gauge("interlock_quarantined_messages", "Refused messages of other swarms.", len(kept)),
+    ]
 
 
 def queue_depths(own: str) -> Op[dict[str, int]]:

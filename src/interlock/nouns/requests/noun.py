@@ -206,6 +206,7 @@ NOUN = Noun(
     housekeeping=Part(25, f"{_MODULE}.housekeeping:RequestHousekeepingPart"),
     events=True,
     metrics=f"{_MODULE}.metrics:RequestMetrics",
+    gauges=f"{_MODULE}.metrics:request_gauges",
     texts=(f"{_MODULE}.text",),
     operations=(
         Operation(

@@ -176,6 +176,7 @@ NOUN = Noun(
     decided_then={"shared": "interlock.nouns.swarms.shared_service:then"},
     housekeeping=Part(26, "interlock.nouns.swarms.housekeeping:SwarmHousekeepingPart"),
     health=Part(45, "interlock.nouns.swarms.health:health"),
+    gauges="interlock.nouns.swarms.metrics:swarm_gauges",
     events=True,
     operations=(
         Operation(

@@ -506,6 +506,7 @@ NOUN = Noun(
     ),
     why={"task": "interlock.nouns.tasks.why:task"},
     health=Part(30, "interlock.nouns.tasks.health:health"),
+    gauges="interlock.nouns.tasks.metrics:task_gauges",
     housekeeping=Part(10, "interlock.nouns.tasks.housekeeping:TaskHousekeepingPart"),
     history="interlock.nouns.tasks.history:TaskHistory",
     waits={keys.TASKS: "interlock.nouns.tasks.claim_wait:wait_targets"},

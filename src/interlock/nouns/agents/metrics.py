@@ -1,0 +1,35 @@
+"""Agents as numbers for monitors."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from interlock.core import keys
+from interlock.nouns.agents.views import all_reports
+from interlock.runtime.metrics import Metric, gauge, gauges
+from interlock.runtime.monitoring import Scrape
+from interlock.runtime.reads import looked_up
+from interlock.steps import Op
+
+STATES = ("busy", "waiting", "idle", "unreported", "lapsed")
+"""What a session reports of itself; ``lapsed`` if it expired and was not cleared away yet."""
+
+
+def agent_gauges(scrape: Scrape) -> Op[list[Metric]]:
+    """Sessions by state, and deaths that no operator acknowledged."""
+    items = yield from scrape.read(keys.SESSIONS)
+    sessions = [item.key.removeprefix(keys.SESSIONS) for item in items]
+    reports = yield from all_reports()
+    live = yield from looked_up(map(keys.live, sessions))
+    states = Counter(dict.fromkeys(STATES, 0))
+    for session in sessions:
+        report = reports.get(session)
+        reported = "unreported" if report is None else str(report.state)
+        states["lapsed" if live[keys.live(session)] is None else reported] += 1
+    deaths = yield from scrape.read(keys.DEATHS)
+    return [
+        *gauges("interlock_agents", "Sessions of agents, by state.", "state", states),
+        gauge(
+            "interlock_agent_deaths", "Sessions that died and were not acknowledged.", len(deaths)
+        ),
+    ]

@@ -1,0 +1,41 @@
+"""The declaration of commands for the people who look after a fleet: metrics."""
+
+from typing import Annotated
+
+from interlock.nouns.fleet.metrics import MetricsWritten
+from interlock.runtime.monitoring import Metrics
+from interlock.runtime.noun import Noun
+from interlock.runtime.operation import Operation, Request, option
+
+
+class MetricsRequest(Request, frozen=True, kw_only=True):
+    """Print metrics."""
+
+    file: Annotated[
+        str | None,
+        option("path", "replace this file, for a textfile collector; its counters go on"),
+    ] = None
+    verify: Annotated[
+        bool, option("flag", "judge the whole record first; the verdict is a metric")
+    ] = False
+
+
+NOUN = Noun(
+    name="monitor",
+    texts=("interlock.nouns.fleet.monitor_text",),
+    operations=(
+        Operation(
+            name="metrics",
+            help="print numbers for a monitor, in the text format of Prometheus",
+            request=MetricsRequest,
+            outcomes=(Metrics, MetricsWritten),
+            needs="store",
+            reads=True,
+            call="metrics",
+            examples=(
+                "interlock metrics",
+                "interlock metrics --file /var/lib/node_exporter/interlock.prom",
+            ),
+        ),
+    ),
+)
