@@ -33,8 +33,8 @@ def task_gauges(scrape: Scrape) -> Op[list[Metric]]:
     for item in (yield from scrape.read(keys.CLAIMS, COUNTED)):
         states["running"] += not keys.task_in_index(item.key).startswith(BATCH)
     for item in (yield from scrape.read(keys.ENDED, COUNTED)):
-        ended = readable(decode_ended, item)
-        states[str(ended.state)] += 1 if ended is not None else 0
+        if (ended := readable(decode_ended, item)) is not None:
+            states[str(ended.state)] += 1
     says = "Seconds for which the oldest ready task has waited."
     return [
         *gauges("interlock_tasks", "Tasks that are not complete, by state.", "state", states),
