@@ -271,7 +271,8 @@ class Fleet(FleetProperties[Blocking]):
                 if thread.ident is not None:
                     thread.join(timeout=self.store.capabilities.allow(1.0))
         finally:  # an interrupt must close the stores, too
-            self.context.store.close()
+            if not self.context.shares_store:
+                self.context.store.close()
             if "bus" in self.context.__dict__:
                 self.context.bus.close()
 
@@ -416,16 +417,22 @@ def begun(
     ttl: float = SESSION_TTL,
     join: bool = True,
     look: bool | None = False,
+    shared: bool = False,
     **options: Any,  # noqa: ANN401 - those of ``make_context``
 ) -> Fleet:
-    """A client of an open store under this name and session; it ignores the environment."""
+    """A client of an open store under this name and session; it ignores the environment.
+
+    A ``shared`` store has several clients in this process, and stays open after ``close``.
+    """
     try:
         context = make_context(store, agent, **options)
         drive(context.begin(session, ttl if join else None, inherited=inherited), store)
         looks = wants_looks(context, look)
     except BaseException:
-        store.close()
+        if not shared:
+            store.close()
         raise
+    context.shares_store = shared
     fleet = Fleet(context)
     if context.session_lease is not None:
         fleet.keep()

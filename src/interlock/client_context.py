@@ -58,6 +58,8 @@ class Context:
         no_retry: bool = False,
     ) -> None:
         self.store = store
+        self.shares_store = False
+        """Whether the store has other clients, and stays open when this one is closed."""
         self.no_retry = no_retry
         """Whether waits end at once when the store does not answer."""
         self.settings = settings or Settings()

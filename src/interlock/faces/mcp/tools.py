@@ -90,13 +90,13 @@ class McpTool:
         given = {name: said for name, said in given.items() if said is not None}
         if missing := [each for each in known.values() if each.required and each.name not in given]:
             raise BadInput(f"{self.name} needs {missing[0].name}: {missing[0].help}")
-        cut = self._cut_wait(given, longest)
+        cut = self.cut_wait(given, longest)
         try:
             return msgspec.convert(given, self.operation.request, strict=False), cut
         except msgspec.ValidationError as error:
             raise BadInput(f"{self.name}: {error}") from None
 
-    def _cut_wait(self, given: Json, longest: float) -> bool:
+    def cut_wait(self, given: Json, longest: float) -> bool:
         """Limit how long the call waits: a host gives up on a call that takes too long."""
         for field in self.fields.values():
             if not field.forever and _WAITS.get(self.operation.name) != field.name:
