@@ -50,6 +50,7 @@ from interlock.steps import Op, Read
 _DISCOVERY = HISTOGRAM_NAMES[0]
 _DEPTH, _MOST_DEPTH = GAUGE_NAMES
 _REFRESH = "swarm.refresh"
+_REFUSED_SENDER = "request:limited"
 _OUTBOX_COUNTED = 100_000
 
 _RECEIVED = "interlock_swarm_requests_received_total"
@@ -117,6 +118,8 @@ class RequestMetrics(NounMetrics):
                 self._counts[name] += facts.count
             for name, milliseconds in latencies(facts):
                 self._histograms[name].add(milliseconds)
+            if event.name == _REFUSED_SENDER:
+                self._agents.add(event.agent or entry.agent, _LIMITED, facts.count)
             self._count_names(kind, facts, event.agent or entry.agent)
 
     def _count_names(self, kind: AuditEvent, facts: AuditFacts, agent: str) -> None:
@@ -132,8 +135,6 @@ class RequestMetrics(NounMetrics):
                 self._agents.add(agent, _ERRORS if facts.status == "error" else _COMPLETED)
                 if facts.execution_ms is not None:
                     self._agents.add(agent, _SECONDS, facts.execution_ms / 1000)
-            case "rate_limit_exceeded":
-                self._agents.add(facts.from_agent or agent, _LIMITED, facts.count)
             case _:
                 pass
 

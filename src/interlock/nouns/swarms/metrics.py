@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from interlock.core import keys
 from interlock.nouns.swarms import breaker as breakers
-from interlock.nouns.swarms.swarm import decode_floor, decode_own, decode_own_entry
+from interlock.nouns.swarms.swarm import decode_own, decode_own_entry
 from interlock.runtime.metrics import LABELLED, Metric, gauges
 from interlock.runtime.monitoring import Scrape
 from interlock.runtime.reads import looked_up, readable
@@ -22,6 +22,7 @@ def swarm_gauges(scrape: Scrape) -> Op[list[Metric]]:
     if own is None or (home := readable(decode_own, own)) is None:
         return []
     from interlock.nouns.swarms.publish_service import own_agents
+    from interlock.nouns.swarms.registry_service import peer_states
     from interlock.nouns.swarms.trust_service import decode_breaker
 
     now = scrape.runner.clock.wall()
@@ -31,21 +32,18 @@ def swarm_gauges(scrape: Scrape) -> Op[list[Metric]]:
     entry = snapshot[keys.OWN_ENTRY]
     if entry is not None and (said := readable(decode_own_entry, entry)) is not None:
         ages[home.name] = round(max(0.0, now - said.at), 3)
-    floors = [
-        floor
-        for item in (yield from scrape.read(keys.FLOORS, LABELLED))
-        if (floor := readable(decode_floor, item)) is not None
-    ]
-    circuits = yield from looked_up(keys.breaker(floor.swarm) for floor in floors)
+    peers = list((yield from peer_states()).items())
+    scrape.partial |= len(peers) > LABELLED
+    peers = peers[:LABELLED]
+    circuits = yield from looked_up(keys.breaker(name) for name, _ in peers)
     open_: dict[str, int] = {}
-    for floor in floors:
-        item = circuits[keys.breaker(floor.swarm)]
+    for name, peer in peers:
+        item = circuits[keys.breaker(name)]
         circuit = breakers.CLOSED if item is None else readable(decode_breaker, item)
-        state = breakers.state(circuit or breakers.CLOSED, now)
-        open_[floor.swarm] = state != "closed"
-        if floor.entry is not None:
-            agents[floor.swarm] = sum(not each.away for each in floor.entry.agents)
-            ages[floor.swarm] = round(max(0.0, now - floor.entry.timestamp / 1000), 3)
+        open_[name] = breakers.state(circuit or breakers.CLOSED, now) != "closed"
+        if (published := peer.floor.entry) is not None:
+            agents[name] = sum(not each.away for each in published.agents)
+            ages[name] = round(max(0.0, now - published.timestamp / 1000), 3)
     return [
         *gauges(AGENTS, "Active agents of a swarm, as its entry says.", "swarm", agents),
         *gauges(AGE, "Seconds since a swarm signed its entry.", "swarm", ages),
