@@ -41,7 +41,7 @@ from interlock.demo.worker import (
     plan,
 )
 from interlock.faces.cli.command import write_json
-from interlock.nouns.tasks.task import Claimed, NoTask
+from interlock.nouns.tasks.task_outcomes import Claimed, NoTask
 from interlock.testing.servers import RedisServer
 
 DEMO = [sys.executable, "-m", "interlock", "demo", "--ttl", "3s"]

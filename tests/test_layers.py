@@ -18,7 +18,8 @@ BELOW_CLIENTS = FOUNDATION | {
 }  # fmt: skip
 CLIENTS = {
     "client_setup", "client", "client_blocks", "client_messages", "client_requests",
-    "client_tasks", "client_threads", "aio", "aio_messages", "aio_requests", "aio_tasks",
+    "client_tasks", "client_threads", "client_worker", "aio", "aio_ends_together", "aio_messages",
+    "aio_requests", "aio_tasks", "aio_worker",
 }  # fmt: skip
 CLIENTS |= {"guard", "interlock", "outcomes"}
 RULES_AND_SERVICES = {
@@ -62,12 +63,15 @@ MAY_IMPORT = {
     "client_blocks": BELOW_CLIENTS | {"client"},
     "client_messages": BELOW_CLIENTS | {"client"},
     "client_requests": BELOW_CLIENTS | {"client", "client_tasks"},
-    "client_tasks": BELOW_CLIENTS | {"client", "client_blocks", "client_threads"},
-    "client_threads": BELOW_CLIENTS | {"client", "client_tasks"},
+    "client_tasks": BELOW_CLIENTS | {"client", "client_blocks", "client_worker"},
+    "client_worker": BELOW_CLIENTS | {"client", "client_tasks", "client_threads"},
+    "client_threads": BELOW_CLIENTS | {"client", "client_tasks", "client_worker"},
     "aio": BELOW_CLIENTS | {"client_setup", "aio_messages", "aio_requests", "aio_tasks"},
     "aio_messages": BELOW_CLIENTS | {"aio"},
     "aio_requests": BELOW_CLIENTS | {"aio", "aio_tasks"},
-    "aio_tasks": BELOW_CLIENTS | {"aio"},
+    "aio_tasks": BELOW_CLIENTS | {"aio", "aio_worker"},
+    "aio_worker": BELOW_CLIENTS | {"aio", "aio_ends_together", "aio_tasks"},
+    "aio_ends_together": BELOW_CLIENTS,
     "interlock": BELOW_CLIENTS | CLIENTS | {"outcomes"},
     "bench": BELOW_CLIENTS | CLIENTS | {"bench"},
     "demo": BELOW_CLIENTS | CLIENTS | {"demo", "bench"},

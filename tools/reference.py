@@ -18,7 +18,16 @@ from typing import get_args
 import msgspec
 
 import interlock
-from interlock import aio, client, client_blocks, client_messages, client_tasks, errors, registry
+from interlock import (
+    aio,
+    client,
+    client_blocks,
+    client_messages,
+    client_tasks,
+    client_worker,
+    errors,
+    registry,
+)
 from interlock.core import outcomes as answers
 from interlock.core.decision import Outcome, Refusal, Success
 from interlock.core.entry import RecordLine
@@ -336,7 +345,7 @@ def python() -> Iterator[str]:
         ),
         ("`with fleet.lock(...) as held`: a lock, slots, or several things.", client_blocks.Held),
         ("`for claim in fleet.tasks.work()`: a claimed task.", client_tasks.Claim),
-        ("`fleet.tasks.work()`: one task after the other.", client_tasks.Worker),
+        ("`fleet.tasks.work()`: one task after the other.", client_worker.Worker),
         ("`fleet.messages.recv()`: messages as they come.", client_messages.Receiver),
         ("`for message in fleet.messages.recv()`: a received one.", client_messages.Message),
         ("`message.file()`: a file that was shared.", client_messages.SharedFile),

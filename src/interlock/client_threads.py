@@ -19,7 +19,8 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from interlock.client_tasks import Claim, Worker, listening
+from interlock.client_tasks import Claim
+from interlock.client_worker import Worker, listening
 from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks.worker import SignalListener, WorkerLoop, WorkerTeam, interrupt_main
 from interlock.runtime.stoppable import SLICE
@@ -40,14 +41,14 @@ class WorkerThreads:
         self._workers = [Worker(fleet, worker_loop.twin(team), signals=False) for _ in range(count)]
         self._left = count
         self._guard = threading.Lock()
-        self._news: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it
+        self._wake_ups: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it
         self._error: BaseException | None = None
         self._asked = 0
 
     def run(self, handler: Callable[[Claim], None]) -> None:
         """Have each thread call this for one claim after the other, until the worker stops."""
         with (
-            SignalListener(self._heard, wanted=self._signals),
+            SignalListener(self._on_signal, wanted=self._signals),
             listening(self._fleet, self._worker_loop, self._obey),
         ):
             for number, worker in enumerate(self._workers):
@@ -56,7 +57,7 @@ class WorkerThreads:
             try:
                 while self._left:
                     with suppress(Empty):  # another thread may receive a signal, and not wake us
-                        self._news.get(timeout=SLICE)
+                        self._wake_ups.get(timeout=SLICE)
                     if self._worker_loop.reason:
                         self._stop()
             except BaseException:
@@ -82,7 +83,7 @@ class WorkerThreads:
 
     def look(self) -> None:
         """Have the caller's thread see whether it is to stop, or is done."""
-        self._news.put(None)
+        self._wake_ups.put(None)
 
     def _stop(self) -> None:
         for worker in self._workers:
@@ -99,10 +100,10 @@ class WorkerThreads:
         self.look()
         if second:
             self._asked = 1
-            if not interrupt_main(self._heard):
+            if not interrupt_main(self._on_signal):
                 self._release()
 
-    def _heard(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         self._asked += 1
         if self._asked > 1:
             if number == signal.SIGINT:

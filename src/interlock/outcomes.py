@@ -204,7 +204,7 @@ if TYPE_CHECKING:
         ValueShared,
     )
     from interlock.nouns.tasks.progress_rules import Expired, Moved
-    from interlock.nouns.tasks.task import (
+    from interlock.nouns.tasks.task_outcomes import (
         Checked,
         Claimed,
         EvidenceFailed,
@@ -304,7 +304,7 @@ HOMES = {
         "ShareSpooled", "ShareUndecided", "SharesFull", "UnknownShared", "ValueShared",
     ),
     "interlock.nouns.tasks.progress_rules": ("Expired", "Moved"),
-    "interlock.nouns.tasks.task": (
+    "interlock.nouns.tasks.task_outcomes": (
         "Checked", "Claimed", "EvidenceFailed", "EvidenceMissing", "Imported", "NoTask",
         "PlanChanges", "PlanExists", "PlanUpdated", "Published", "Retried", "Taken", "TaskBlocked",
         "TaskCancelled", "TaskCompleted", "TaskDeadlock", "TaskEdited", "TaskExists",

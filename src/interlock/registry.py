@@ -191,10 +191,11 @@ def names() -> tuple[str, ...]:
 
 
 def operation_of(request: Request) -> Operation:
-    """The operation that takes this request: its noun is declared where the request is."""
+    """The operation that takes this request: it is declared where the request is."""
     kind = type(request)
-    declared: Noun | None = getattr(sys.modules.get(kind.__module__), "NOUN", None)
-    for operation in declared.operations if declared else ():
+    module = sys.modules.get(kind.__module__)
+    noun: Noun | None = getattr(module, "NOUN", None)
+    for operation in noun.operations if noun else getattr(module, "OPERATIONS", ()):
         if operation.request is kind:
             return operation
     raise TypeError(

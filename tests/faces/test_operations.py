@@ -22,7 +22,7 @@ from interlock.nouns.guards.noun import GuardsCheck, GuardsDefine
 from interlock.nouns.messages.noun import MessageShare
 from interlock.nouns.pipelines.noun import PipelineDefine
 from interlock.nouns.record.noun import RecordAnchor, RecordExport
-from interlock.nouns.tasks.noun import TaskImport
+from interlock.nouns.tasks.publish_noun import TaskImport
 from interlock.runtime.calls import Calls
 from interlock.runtime.operation import Operation, Request, fields
 from interlock.runtime.text import renderer

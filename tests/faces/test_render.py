@@ -17,7 +17,7 @@ from interlock.nouns.messages import query as queries
 from interlock.nouns.messages.message import Received
 from interlock.nouns.record.noun import Entries
 from interlock.nouns.tasks import task_view as listing
-from interlock.nouns.tasks.task import TaskFailed
+from interlock.nouns.tasks.task_outcomes import TaskFailed
 from interlock.runtime.health import Health, Problem
 from interlock.runtime.text import ago, columns, lasting, render
 from interlock.testing.selftest import Raced

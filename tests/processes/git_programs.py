@@ -12,7 +12,7 @@ from tests.processes.task_programs import say
 
 import interlock
 from interlock.errors import StoreRefused
-from interlock.nouns.tasks.task import Claimed, TaskCompleted
+from interlock.nouns.tasks.task_outcomes import Claimed, TaskCompleted
 from interlock.store import Put
 from interlock.stores import open_store
 from interlock.testing.conformance.place import txn

@@ -6,7 +6,7 @@ import os
 import sys
 
 import interlock
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.testing.faults import kill_at
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import interlock
 from interlock.errors import Lapsed
 from interlock.nouns.tasks import task_reader
-from interlock.nouns.tasks.task import Claimed, TaskCompleted
+from interlock.nouns.tasks.task_outcomes import Claimed, TaskCompleted
 
 
 def say(*words: object) -> None:

@@ -21,7 +21,7 @@ from interlock import aio
 from interlock.aio_tasks import Claim as AsyncClaim
 from interlock.core.outcomes import Acquired
 from interlock.errors import StoreTrouble
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.store import Resync
 from interlock.testing.servers import EtcdServer, GitHttpServer, RedisServer
 

@@ -11,8 +11,8 @@ from tests.processes.plan_programs import TASKS, specs
 
 import interlock
 from interlock.core import keys
-from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.task import Imported, PlanExists
+from interlock.nouns.tasks import task_outcomes
+from interlock.nouns.tasks.task_outcomes import Imported, PlanExists
 from interlock.store import Range
 
 MANY = {f"t{number}" for number in range(TASKS)}
@@ -39,7 +39,7 @@ def publish(url: str, planners: ProcessGroup, commits: int) -> bool:
         assert isinstance(outcome, Imported | PlanExists)
         assert not isinstance(outcome, PlanExists) or not outcome.task
         assert listed(fleet) == {"root"}
-        assert isinstance(fleet.tasks.claim("root"), core.Claimed)
+        assert isinstance(fleet.tasks.claim("root"), task_outcomes.Claimed)
         fleet.tasks.complete("root")
         assert listed(fleet) == MANY
     checks.sound(url)
@@ -54,9 +54,9 @@ def complete(url: str, planners: ProcessGroup, commits: int) -> None:
         assert listed(fleet, keys.TODO) == {"root"}, "it died too late"
         assert listed(fleet) < MANY
         done = set()
-        while isinstance(claim := fleet.tasks.next(), core.Claimed):
+        while isinstance(claim := fleet.tasks.next(), task_outcomes.Claimed):
             done.add(claim.task)
-            assert isinstance(fleet.tasks.complete(claim.task), core.TaskCompleted)
+            assert isinstance(fleet.tasks.complete(claim.task), task_outcomes.TaskCompleted)
         assert done == {*MANY, "end"}
     checks.sound(url)
 

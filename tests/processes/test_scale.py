@@ -12,7 +12,7 @@ import pytest
 
 import interlock
 from interlock import aio
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.testing.servers import RedisServer
 
 FEW, MANY = 1_000, 1_000_000

@@ -13,7 +13,7 @@ from tests.processes import checks
 from tests.processes.helpers import PATIENCE, ProcessGroup, fewer, store_times
 
 import interlock
-from interlock.nouns.tasks.task import Claimed, Taken, TaskCompleted
+from interlock.nouns.tasks.task_outcomes import Claimed, Taken, TaskCompleted
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from tests.processes.lock_programs import say
 import interlock
 from interlock import aio
 from interlock.aio import Stream
-from interlock.aio_tasks import Claim, Worker
+from interlock.aio_tasks import Claim
+from interlock.aio_worker import Worker
 from interlock.errors import Lapsed
 from interlock.nouns.tasks.task import TaskEvent
 

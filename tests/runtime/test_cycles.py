@@ -13,7 +13,7 @@ from interlock.core import keys
 from interlock.core.wait import UnqueuedWait
 from interlock.errors import Deadlocked
 from interlock.nouns.grants import health, lock
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.held_claim import claim_for_block
 from interlock.nouns.tasks.worker import WorkerLoop
 from interlock.runtime import reads
@@ -55,7 +55,7 @@ def holds(client: Client, *things: str) -> None:
     """Take locks, or claim tasks (``task/t``), under the name of whoever speaks."""
     for thing in things:
         if thing.startswith("task/"):
-            assert isinstance(client.run(client.tasks.claim(thing[5:])), core.Claimed)
+            assert isinstance(client.run(client.tasks.claim(thing[5:])), task_outcomes.Claimed)
         else:
             client.run(client.locks.acquire(thing))
 
@@ -118,7 +118,7 @@ def test_the_refusal_says_what_was_waited_for_and_leaves_nothing_behind(stage: N
     holds(bob, "b")
     waits(ada, "b")
     found = waits(bob, "task/t").result()
-    assert found == core.TaskDeadlock(task="t", cycle=("bob", "ada"))
+    assert found == task_outcomes.TaskDeadlock(task="t", cycle=("bob", "ada"))
     assert all(
         key.startswith(("waits/agent:ada/", "waits/" + ada.someone.name)) for key in listed(stage)
     )
@@ -221,17 +221,17 @@ def test_a_wait_for_a_task_that_is_over_is_listed_no_more(stage: Near, how: str)
     match how:
         case "claimed":
             ada.run(ada.tasks.release("t"))
-            assert isinstance(hand.run().result(), core.Claimed)
+            assert isinstance(hand.run().result(), task_outcomes.Claimed)
             kinds = [type(step) for step in hand.steps[before:]]
             assert kinds.count(Commit) <= 2, "the claim ends the wait in the same commit"
         case "deadline":
             stage.clock.advance(601.0)
-            assert isinstance(hand.run().result(), core.Taken)
+            assert isinstance(hand.run().result(), task_outcomes.Taken)
         case "interrupt":
             hand.interrupt(KeyboardInterrupt())
         case _:
             ada.run(ada.tasks.complete("t"))
-            assert isinstance(hand.run().result(), core.NoTask)
+            assert isinstance(hand.run().result(), task_outcomes.NoTask)
     assert listed(stage) == []
     assert audit(stage.store, heads=3) == []
 
@@ -466,7 +466,7 @@ def test_a_worker_that_is_done_meanwhile_refuses_nobody(stage: Near, steps: int)
     refused = hand.done
     ada.run(ada.tasks.complete("t"))
     assert hand.run().done == refused
-    assert isinstance(first.run().result(), core.Claimed)
+    assert isinstance(first.run().result(), task_outcomes.Claimed)
 
 
 def test_who_alone_can_do_what_it_asks_for_waits_for_others_to_come(stage: Near) -> None:
@@ -487,7 +487,7 @@ def test_what_a_handler_waits_for_is_found_from_its_task(stage: Near) -> None:
     working.take_up()
     assert cycle(waits(ada, "b")) == ("ada", "bob")
     ada.run(working.complete())
-    assert isinstance(first.run().result(), core.NoTask)
+    assert isinstance(first.run().result(), task_outcomes.NoTask)
     assert ada.someone.works == {}
 
 

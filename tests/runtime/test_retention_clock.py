@@ -14,7 +14,7 @@ import interlock
 from interlock.clock import SystemClock
 from interlock.core import keys
 from interlock.nouns.messages.query import QueryAnswered
-from interlock.nouns.tasks.task import Claimed, NoTask
+from interlock.nouns.tasks.task_outcomes import Claimed, NoTask
 from interlock.runtime.retention_clock import earlier_time
 from interlock.store import Put, Range, Store, Txn
 from interlock.stores import open_store

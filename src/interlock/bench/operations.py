@@ -46,7 +46,7 @@ from interlock.nouns.grants.several import SeveralAcquired
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.inbox_service import subscribe
 from interlock.nouns.messages.message import AlertSubscription, Sent
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.runtime.attempt import Attempt, Draft
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner

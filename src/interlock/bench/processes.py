@@ -38,7 +38,7 @@ from interlock.bench.measuring import Row, Sizes, Spans, percentile, timed
 from interlock.bench.operations import DATA, HIGH_LIMIT, SETTLED, limit_rate
 from interlock.nouns.grants.lock import LockAcquired
 from interlock.nouns.messages.query import QueryAnswered
-from interlock.nouns.tasks.task import Claimed, TaskCompleted
+from interlock.nouns.tasks.task_outcomes import Claimed, TaskCompleted
 from interlock.stores import is_network
 
 NAME = "pair"

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from interlock.client import Fleet, connect
 from interlock.errors import InterlockError, StoreTrouble
-from interlock.nouns.tasks.task import Claimed, Taken, TaskCompleted
+from interlock.nouns.tasks.task_outcomes import Claimed, Taken, TaskCompleted
 
 PROCESSES = 8
 TASKS = 1000

@@ -20,7 +20,7 @@ from interlock.nouns.agents.report_service import (
 )
 from interlock.nouns.agents.session_rules import Agent, SessionLapsed
 from interlock.nouns.agents.views import session_overview
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.settings import Settings
 from interlock.store import Log
 from interlock.testing.audit import audit

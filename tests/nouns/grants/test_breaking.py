@@ -14,7 +14,7 @@ from interlock import aio
 from interlock.errors import BadInput
 from interlock.nouns.grants.lock import AlreadyFree, LockBroken, LockFenced
 from interlock.nouns.grants.semaphore import NoHolder, SlotsBroken, SlotsFenced
-from interlock.nouns.tasks.task import TaskFenced, TaskRequeued, Unchanged
+from interlock.nouns.tasks.task_outcomes import TaskFenced, TaskRequeued, Unchanged
 from interlock.testing.testbed import Client, Testbed
 
 WHY = "it hangs"

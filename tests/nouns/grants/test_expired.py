@@ -9,7 +9,7 @@ import pytest
 
 from interlock.core import keys, outcomes
 from interlock.nouns.grants.lock import LockAcquired, Reclaimed
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.testing.testbed import Client, Testbed
 
 TTL = 5.0

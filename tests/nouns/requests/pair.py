@@ -20,7 +20,7 @@ from interlock.nouns.swarms.head import ListedKey
 from interlock.nouns.swarms.limits import PeerLimits
 from interlock.nouns.swarms.swarm import OwnSwarm, Peer, PeerKey
 from interlock.nouns.tasks.calls import TaskCalls
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner

@@ -23,7 +23,7 @@ from interlock.nouns.swarms import key_files
 from interlock.nouns.swarms.head import ListedKey
 from interlock.nouns.swarms.swarm import OwnSwarm
 from interlock.nouns.tasks.held_claim import HeldClaim
-from interlock.nouns.tasks.task import TaskCompleted
+from interlock.nouns.tasks.task_outcomes import TaskCompleted
 from interlock.nouns.tasks.waiting_workers import ReservedSlot, reserved_slot
 from interlock.steps import Op
 from interlock.store import Range, Store

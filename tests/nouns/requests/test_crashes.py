@@ -13,7 +13,7 @@ from tests.nouns.requests.pair import Pair, Swarm
 from interlock.core import keys
 from interlock.nouns.requests import outcomes as out
 from interlock.nouns.requests.send_service import RequestDraft
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.steps import Op
 from interlock.store import Log, Range
 from interlock.testing.audit import audit

@@ -10,7 +10,7 @@ from tests.conftest import with_git
 
 import interlock
 from interlock.nouns.schedules import schedule as core
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.testing.audit import audit
 
 

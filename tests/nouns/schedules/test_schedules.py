@@ -9,7 +9,7 @@ import pytest
 from interlock.core import keys
 from interlock.errors import BadInput
 from interlock.nouns.schedules import schedule as core
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.store import Put, Range, Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Testbed

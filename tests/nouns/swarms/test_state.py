@@ -21,7 +21,7 @@ from interlock.nouns.swarms.sync_results import (
     ValueShared,
 )
 from interlock.nouns.swarms.sync_rules import SYNC_EVERY
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.steps import drive
 from interlock.stores import open_store
 from interlock.testing.audit import audit

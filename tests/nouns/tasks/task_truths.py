@@ -13,11 +13,11 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.entry import decode
 from interlock.nouns.tasks.task import UNSUCCESSFUL, Spec, TaskOwner, TaskStatus
-from interlock.nouns.tasks.task_change import NoteBook
+from interlock.nouns.tasks.task_change import NoteNumbers
 from interlock.nouns.tasks.task_reader import (
-    decode_book,
     decode_claim,
     decode_names,
+    decode_note_numbers,
     decode_spec,
     decode_status,
 )
@@ -53,7 +53,7 @@ class Board(Struct):
     claims: dict[tuple[str, str], tuple[str, ...]] = {}
     ended: set[str] = set()
     labels: dict[str, set[str]] = {}
-    books: dict[str, list[int]] = {}
+    note_numbers: dict[str, list[int]] = {}
     notes: dict[str, list[int]] = {}
     todo: set[str] = set()
     results: set[str] = set()
@@ -99,7 +99,7 @@ def _learn(board: Board, item: Item) -> None:  # noqa: C901, PLR0912 - one case 
         case keys.ENDED, _:
             board.ended.add(task)
         case keys.TASKS, "notes":
-            board.books[task] = list((decode_book(item) or NoteBook()).numbers)
+            board.note_numbers[task] = list((decode_note_numbers(item) or NoteNumbers()).numbers)
         case keys.LABELS, _:
             board.labels.setdefault(task, set()).add(keys.decode(item.key.split("/")[1]))
         case keys.TASKS, "result":
@@ -199,8 +199,8 @@ def _indexes(board: Board) -> Iterator[str]:
     labels = {task: set(spec.labels) for task, spec in board.specs.items() if spec.labels}
     if labels != board.labels:
         yield f"labels {board.labels}, but the tasks have {labels}"
-    if board.notes != board.books:
-        yield f"notes {board.notes}, but the tasks have {board.books}"
+    if board.notes != board.note_numbers:
+        yield f"notes {board.notes}, but the tasks have {board.note_numbers}"
     for need in board.todo:
         state = board.statuses[need].state if need in board.statuses else "gone"
         if state != "complete":

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.housekeeping import RECLAIMED_AT_ONCE
 from interlock.store import Put, Range, Txn
 from interlock.testing.audit import audit
@@ -44,14 +44,14 @@ def left(stage: Testbed) -> int:
 
 def test_a_claim_by_name_moves_on_what_stands_in_its_way(stage: Testbed) -> None:
     bob = far(stage, "bob")
-    assert isinstance(bob.run(bob.tasks.claim("t19")), core.Claimed)
+    assert isinstance(bob.run(bob.tasks.claim("t19")), task_outcomes.Claimed)
     assert audit(stage.store) == []
 
 
 def test_a_claim_of_the_next_one_does_when_there_is_nothing_else(stage: Testbed) -> None:
     bob = far(stage, "bob")
     done = set()
-    while isinstance(claim := bob.run(bob.tasks.next()), core.Claimed):
+    while isinstance(claim := bob.run(bob.tasks.next()), task_outcomes.Claimed):
         done.add(claim.task)
         bob.run(bob.tasks.complete(claim.task))
     assert done == {f"t{number:02}" for number in range(20)}
@@ -65,7 +65,7 @@ def test_a_queue_that_is_never_empty_does_not_keep_others_from_going_on(stage: T
         bob.run(bob.tasks.publish(f"other{number}", priority=1))
     for _ in range(50):
         claim = bob.run(bob.tasks.next())
-        assert isinstance(claim, core.Claimed)
+        assert isinstance(claim, task_outcomes.Claimed)
         assert claim.priority == 1
         bob.run(bob.tasks.complete(claim.task))
     assert left(stage) == 0
@@ -88,8 +88,8 @@ def test_entries_of_claims_that_stand_for_nothing_keep_no_lost_task_from_coming_
     stage.clock.advance(20.0)
     eve = stage.client("eve") if local else stage.remote("eve")
     found = [eve.run(eve.tasks.next()) for _ in range(2)]
-    assert "lost" in [each.task for each in found if isinstance(each, core.Claimed)]
+    assert "lost" in [each.task for each in found if isinstance(each, task_outcomes.Claimed)]
     page = Range(keys.CLAIMS)
     left = [item.key for item in stage.store.read(page).ranges[page]]
     assert left == sorted([keys.claims(eve.session, "lost"), keys.claims(bob.session, "kept")])
-    assert isinstance(bob.run(bob.tasks.complete("kept")), core.TaskCompleted)
+    assert isinstance(bob.run(bob.tasks.complete("kept")), task_outcomes.TaskCompleted)

@@ -14,7 +14,9 @@ from interlock.nouns.grants.request import GrantTarget, GrantTerms
 from interlock.nouns.grants.semaphore import SlotsTarget
 from interlock.nouns.grants.several import target_of
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.held_claim import ClaimHandle, HeldClaim, claim_for_block
+from interlock.nouns.tasks import task_outcomes
+from interlock.nouns.tasks.claim_handle import ClaimHandle
+from interlock.nouns.tasks.held_claim import HeldClaim, claim_for_block
 from interlock.nouns.tasks.task_reader import decode_status
 from interlock.nouns.tasks.task_view import TaskView
 from interlock.runtime.keeper import margin
@@ -34,7 +36,9 @@ def hold(client: Client, task: str, ttl: float | None = None, wait: float = 0) -
 
 
 def published(client: Client, task: str = "t1") -> str:
-    assert isinstance(client.run(client.tasks.publish(task, {"x": 1}, backoff=0)), core.Published)
+    assert isinstance(
+        client.run(client.tasks.publish(task, {"x": 1}, backoff=0)), task_outcomes.Published
+    )
     return task
 
 
@@ -57,9 +61,9 @@ def test_a_claim_by_session_is_lost_before_anybody_else_may_claim_it(stage: Test
     assert not working.lost()
     stage.clock.advance(0.002)
     assert working.lost()
-    assert isinstance(bob.run(bob.tasks.claim("t1")), core.Taken)
+    assert isinstance(bob.run(bob.tasks.claim("t1")), task_outcomes.Taken)
     stage.clock.advance(margin(30.0))
-    assert isinstance(bob.run(bob.tasks.claim("t1")), core.Claimed)
+    assert isinstance(bob.run(bob.tasks.claim("t1")), task_outcomes.Claimed)
 
 
 def test_a_claim_with_a_ttl_is_renewed_by_the_keeper(stage: Testbed) -> None:
@@ -70,7 +74,7 @@ def test_a_claim_with_a_ttl_is_renewed_by_the_keeper(stage: Testbed) -> None:
         stage.clock.advance(2.0)
         ada.run(ada.context.keeper.beat())
     assert not working.lost()
-    assert isinstance(ada.run(working.complete()), core.TaskCompleted)
+    assert isinstance(ada.run(working.complete()), task_outcomes.TaskCompleted)
     stage.clock.advance(2.0)
     assert ada.context.keeper.wait() > 2.0, "nothing is left to renew but the session"
 
@@ -164,7 +168,7 @@ def test_a_task_that_cannot_be_claimed_says_why(stage: Testbed) -> None:
     ada.run(ada.tasks.publish("t2", needs=["t1"]))
     with pytest.raises(Unavailable, match="taken by ada") as taken:
         hold(bob, "t1")
-    assert isinstance(taken.value.outcome, core.Taken)
+    assert isinstance(taken.value.outcome, task_outcomes.Taken)
     with pytest.raises(Unavailable, match="needs t1, which is not complete"):
         hold(bob, "t2")
     with pytest.raises(Unavailable, match="there is no task t3"):
@@ -210,7 +214,7 @@ def test_a_completion_that_meets_trouble_is_said_and_can_be_tried_again(stage: T
     working = hold(ada, published(ada))
     while_away(ada, working.complete("result"))
     assert not working.released
-    assert isinstance(ada.run(working.complete("result")), core.TaskCompleted)
+    assert isinstance(ada.run(working.complete("result")), task_outcomes.TaskCompleted)
 
 
 def test_a_block_that_cannot_complete_raises_and_its_task_goes_back(stage: Testbed) -> None:
@@ -271,7 +275,7 @@ def test_what_is_owed_does_not_release_somebody_elses_claim(stage: Testbed) -> N
     ada, bob = stage.client("ada"), stage.client("bob", ttl=600.0)
     while_away(ada, hold(ada, published(ada)).end(None))
     stage.clock.advance(30.1)
-    assert isinstance(bob.run(bob.tasks.claim("t1")), core.Claimed)
+    assert isinstance(bob.run(bob.tasks.claim("t1")), task_outcomes.Claimed)
     ada.run(ada.context.grants.release_pending())
     assert status(stage).state == "running"
 

@@ -11,13 +11,13 @@ import pytest
 
 from interlock.core import keys
 from interlock.errors import StoreAway
-from interlock.nouns.tasks import claim_service
+from interlock.nouns.tasks import claim_attempt, claim_service, task_outcomes
 from interlock.nouns.tasks import task as core
 from interlock.steps import Op
 from interlock.store import Put, Ref, Snapshot, Txn
 from interlock.testing.testbed import Client, Stepper, Testbed
 
-WAYS: dict[str, Callable[[Client], Op[core.ClaimOutcome]]] = {
+WAYS: dict[str, Callable[[Client], Op[task_outcomes.ClaimOutcome]]] = {
     "by name": lambda client: client.tasks.claim("t1"),
     "by name, waiting": lambda client: client.tasks.claim("t1", wait=5),
     "the next": lambda client: client.tasks.next(),
@@ -38,7 +38,7 @@ def ada(request: pytest.FixtureRequest, stage: Testbed) -> Client:
 
 
 @pytest.fixture(params=WAYS)
-def ask(request: pytest.FixtureRequest) -> Callable[[Client], Op[core.ClaimOutcome]]:
+def ask(request: pytest.FixtureRequest) -> Callable[[Client], Op[task_outcomes.ClaimOutcome]]:
     return WAYS[request.param]
 
 
@@ -53,7 +53,7 @@ class Striking:
         self.left = after
 
     def __call__(self, frame: FrameType, event: str, _arg: object) -> Any:
-        if frame.f_code.co_filename != claim_service.__file__:
+        if frame.f_code.co_filename not in (claim_service.__file__, claim_attempt.__file__):
             return None
         if event == "line":
             self.left -= 1
@@ -62,7 +62,7 @@ class Striking:
         return self
 
 
-def struck(client: Client, op: Op[core.ClaimOutcome], after: int) -> bool:
+def struck(client: Client, op: Op[task_outcomes.ClaimOutcome], after: int) -> bool:
     """Whether it was interrupted before it could say what it claimed."""
     before = sys.gettrace()
     sys.settrace(Striking(after))
@@ -76,7 +76,7 @@ def struck(client: Client, op: Op[core.ClaimOutcome], after: int) -> bool:
 
 
 def test_a_claim_is_given_back_wherever_a_signal_strikes(
-    ada: Client, ask: Callable[[Client], Op[core.ClaimOutcome]]
+    ada: Client, ask: Callable[[Client], Op[task_outcomes.ClaimOutcome]]
 ) -> None:
     at = 1
     while struck(ada, ask(ada), at):
@@ -87,7 +87,7 @@ def test_a_claim_is_given_back_wherever_a_signal_strikes(
 
 
 def test_a_claim_is_given_back_when_nobody_drives_it_any_more(
-    ada: Client, ask: Callable[[Client], Op[core.ClaimOutcome]]
+    ada: Client, ask: Callable[[Client], Op[task_outcomes.ClaimOutcome]]
 ) -> None:
     at = 0
     while True:
@@ -169,4 +169,4 @@ def test_threads_that_claim_at_once_do_not_trip_over_what_they_remember(stage: T
     ada = stage.remote("ada")
     ada.run(ada.tasks.publish("t1"))
     ada.context.tasks.claims.specs = Contested()
-    assert isinstance(ada.run(ada.tasks.claim("t1")), core.Claimed)
+    assert isinstance(ada.run(ada.tasks.claim("t1")), task_outcomes.Claimed)

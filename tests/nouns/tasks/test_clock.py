@@ -11,7 +11,13 @@ from __future__ import annotations
 import pytest
 
 from interlock.core import keys
-from interlock.nouns.tasks.task import Claimed, NoTask, TaskBlocked, TaskCompleted, TaskFailed
+from interlock.nouns.tasks.task_outcomes import (
+    Claimed,
+    NoTask,
+    TaskBlocked,
+    TaskCompleted,
+    TaskFailed,
+)
 from interlock.testing.testbed import Client, Testbed
 
 HOUR = 3600.0

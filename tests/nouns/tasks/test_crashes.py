@@ -17,12 +17,11 @@ from tests.nouns.tasks.gated import gate_items
 
 from interlock import guard
 from interlock.nouns.guards.calls import GuardCalls
-from interlock.nouns.tasks.task import (
-    Claimant,
+from interlock.nouns.tasks.task import Claimant, TaskEnd
+from interlock.nouns.tasks.task_outcomes import (
     Claimed,
     TaskBlocked,
     TaskCompleted,
-    TaskEnd,
     TaskExists,
     Unchanged,
 )

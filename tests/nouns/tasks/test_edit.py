@@ -8,7 +8,7 @@ import pytest
 from tests.nouns.tasks import task_truths
 
 from interlock.errors import BadInput
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.edit_rules import KEPT, recorded
 from interlock.steps import Op
 from interlock.testing.testbed import Client, Testbed
@@ -27,14 +27,14 @@ def run(client: Client, op: Op[Any]) -> Any:
 
 
 def add(client: Client, name: str, **terms: Any) -> None:
-    assert isinstance(run(client, client.tasks.publish(name, **terms)), core.Published)
+    assert isinstance(run(client, client.tasks.publish(name, **terms)), task_outcomes.Published)
 
 
 def edit(client: Client, name: str, **terms: Any) -> Any:
     return run(client, client.tasks.edit(name, **terms))
 
 
-def changes(outcome: core.TaskEdited) -> dict[str, tuple[Any, Any]]:
+def changes(outcome: task_outcomes.TaskEdited) -> dict[str, tuple[Any, Any]]:
     return {name: (each.old, each.new) for name, each in outcome.changed.items()}
 
 
@@ -69,7 +69,7 @@ def test_an_edit_that_changes_nothing_writes_nothing(fleet: tuple[Testbed, Clien
     stage, ada = fleet
     add(ada, "a", priority=2)
     before = stage.store.read("meta/base").revision
-    assert edit(ada, "a", priority=2) == core.TaskEdited(task="a", state="pending")
+    assert edit(ada, "a", priority=2) == task_outcomes.TaskEdited(task="a", state="pending")
     assert stage.store.read("meta/base").revision == before
 
 
@@ -95,7 +95,7 @@ def test_a_task_without_its_last_need_is_ready(fleet: tuple[Testbed, Client]) ->
     well(stage)
     assert edit(ada, "c", needs=[]).state == "pending"
     well(stage)
-    assert isinstance(run(ada, ada.tasks.claim("c")), core.Claimed)
+    assert isinstance(run(ada, ada.tasks.claim("c")), task_outcomes.Claimed)
 
 
 def test_needs_that_lead_back_are_refused_and_the_cycle_is_named(
@@ -159,7 +159,7 @@ def test_a_task_that_a_worker_has_is_not_edited_and_the_worker_is_named(
     add(ada, "a")
     token = run(ada, ada.tasks.claim("a")).token
     done = edit(ada, "a", priority=1)
-    assert isinstance(done, core.Unchanged)
+    assert isinstance(done, task_outcomes.Unchanged)
     assert (done.state, "ada claimed it" in done.reason) == ("running", True)
     run(ada, ada.tasks.release("a", token=token))
     assert edit(ada, "a", priority=1)
@@ -215,22 +215,22 @@ def test_a_dropped_task_blocks_its_dependents_until_they_are_edited(
     stage, ada = fleet
     add(ada, "a", labels=["x"], data={"much": 1})
     add(ada, "b", needs=["a"])
-    assert run(ada, ada.tasks.drop("a", reason="not wanted")) == core.TasksDropped(
+    assert run(ada, ada.tasks.drop("a", reason="not wanted")) == task_outcomes.TasksDropped(
         tasks=("a",), blocked=("b",)
     )
     well(stage)
-    assert isinstance(run(ada, ada.tasks.next()), core.NoTask)
+    assert isinstance(run(ada, ada.tasks.next()), task_outcomes.NoTask)
     assert (state(ada, "a"), state(ada, "b")) == ("dropped", "blocked")
     assert [each.task for each in run(ada, ada.tasks.list()).tasks] == ["b"]
     assert [each.task for each in run(ada, ada.tasks.list(state=["dropped"])).tasks] == ["a"]
-    assert isinstance(run(ada, ada.tasks.retry("a")), core.Unchanged)
+    assert isinstance(run(ada, ada.tasks.retry("a")), task_outcomes.Unchanged)
     assert run(ada, ada.tasks.drop("a")), "it was dropped before"
     forget(stage, ada)
     assert state(ada, "a") == "dropped", "a need that is gone would count as complete"
     assert edit(ada, "b", remove_needs=["a"]).state == "pending"
     forget(stage, ada)
     well(stage)
-    assert isinstance(run(ada, ada.tasks.show("a")), core.NoTask)
+    assert isinstance(run(ada, ada.tasks.show("a")), task_outcomes.NoTask)
 
 
 def test_tasks_are_dropped_together_or_not_at_all(fleet: tuple[Testbed, Client]) -> None:
@@ -254,7 +254,7 @@ def test_an_ended_id_is_used_again_only_if_asked_and_its_tokens_rise(
     first = run(ada, ada.tasks.claim("a")).token
     run(ada, ada.tasks.note("a", "the disk was full"))
     run(ada, ada.tasks.fail("a", "no", token=first, retry=False, error="why"))
-    assert isinstance(run(ada, ada.tasks.publish("a")), core.TaskExists)
+    assert isinstance(run(ada, ada.tasks.publish("a")), task_outcomes.TaskExists)
     add(ada, "c")
     again = run(ada, ada.tasks.publish("a", "new", needs=["c"], again=True))
     assert (again.state, again.ended) == ("blocked", ())
@@ -265,9 +265,11 @@ def test_an_ended_id_is_used_again_only_if_asked_and_its_tokens_rise(
     run(ada, ada.tasks.complete("c", token=run(ada, ada.tasks.claim("c")).token))
     got = run(ada, ada.tasks.claim("a"))
     assert (got.data, got.attempt, got.token > first) == ("new", 1, True)
-    assert isinstance(run(ada, ada.tasks.complete("a", token=first)), core.TaskFenced)
+    assert isinstance(run(ada, ada.tasks.complete("a", token=first)), task_outcomes.TaskFenced)
     assert run(ada, ada.tasks.complete("a", token=got.token)).unblocked == 1, "b waited for it"
-    assert isinstance(run(ada, ada.tasks.publish("a", again=True)), core.TaskExists), "complete"
+    assert isinstance(run(ada, ada.tasks.publish("a", again=True)), task_outcomes.TaskExists), (
+        "complete"
+    )
     well(stage)
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.nouns.tasks import task_truths
 
 from interlock.errors import BadInput
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task_outcomes
 from interlock.steps import Op
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -73,10 +73,10 @@ def test_an_edit_or_a_claim_is_first_and_the_other_is_told(*, by_name: bool) -> 
 
     winners = set()
     for edited, claimed, board in results(edit, claim):
-        assert isinstance(claimed, core.Claimed)
+        assert isinstance(claimed, task_outcomes.Claimed)
         if claimed.task != "a":
             continue
-        if isinstance(edited, core.TaskEdited):
+        if isinstance(edited, task_outcomes.TaskEdited):
             winners.add("edit")
             assert (claimed.data, claimed.requires) == ("new", ("rust",))
         else:
@@ -93,8 +93,8 @@ def test_a_need_that_is_completed_while_it_is_added_blocks_nothing() -> None:
     edit: Act = lambda client: client.tasks.edit("a", add_needs=["need"])  # noqa: E731
     claim: Act = lambda client: client.tasks.claim("need")  # noqa: E731
     for edited, completed, board in results(edit, complete, before=claim):
-        assert isinstance(edited, core.TaskEdited)
-        assert isinstance(completed, core.TaskCompleted)
+        assert isinstance(edited, task_outcomes.TaskEdited)
+        assert isinstance(completed, task_outcomes.TaskCompleted)
         assert board.states()["a"] == "pending" or "need" in board.todo
 
 
@@ -103,9 +103,9 @@ def test_an_edit_and_a_cancellation_are_one_after_the_other() -> None:
     cancel: Act = lambda client: client.tasks.cancel("a")  # noqa: E731
     winners = set()
     for edited, cancelled, board in results(edit, cancel):
-        assert cancelled == core.TaskCancelled(task="a")
+        assert cancelled == task_outcomes.TaskCancelled(task="a")
         assert board.states()["a"] == "failed"
-        changed = isinstance(edited, core.TaskEdited)
+        changed = isinstance(edited, task_outcomes.TaskEdited)
         assert board.specs["a"].labels == (("old", "new") if changed else ("old",))
         winners.add("edit" if changed else "cancel")
     both_ways(winners, "edit", "cancel")
@@ -142,10 +142,10 @@ def test_a_task_is_dropped_or_claimed() -> None:
     claim: Act = lambda client: client.tasks.claim("a")  # noqa: E731
     winners = set()
     for dropped, claimed, board in results(drop, claim):
-        if isinstance(claimed, core.Claimed):
+        if isinstance(claimed, task_outcomes.Claimed):
             assert (dropped.task, dropped.state, board.states()["b"]) == ("a", "running", "pending")
         else:
-            assert isinstance(dropped, core.TasksDropped)
+            assert isinstance(dropped, task_outcomes.TasksDropped)
             assert (claimed.state, board.states()["b"]) == ("dropped", "dropped")
         winners.add(type(claimed).__name__)
     both_ways(winners, "Claimed", "NoTask")
@@ -173,11 +173,11 @@ def test_an_update_of_a_plan_leaves_alone_what_a_worker_claims_meanwhile() -> No
         claims = [bob.run(bob.tasks.claim(name)) for name in ("a", "b")]
         done: Any = update.run().result()
         left = {each.task for each in done.left}
-        assert left == {each.task for each in claims if isinstance(each, core.Claimed)} - {
+        assert left == {each.task for each in claims if isinstance(each, task_outcomes.Claimed)} - {
             each.task for each in done.edited
         }
         for claim in claims:
-            if isinstance(claim, core.Claimed):
+            if isinstance(claim, task_outcomes.Claimed):
                 assert claim.data == ("new" if claim.task not in left else claim.task)
             winners.add(type(claim).__name__)
         assert task_truths.complaints(_without_batch(stage)) == []

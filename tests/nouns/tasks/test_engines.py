@@ -8,7 +8,8 @@ from tests.nouns.tasks import task_truths
 
 import interlock
 from interlock.nouns.tasks.retention import TaskRetention
-from interlock.nouns.tasks.task import LABELS_LIMIT, Claimed, PlanChanges, PlanUpdated
+from interlock.nouns.tasks.task import LABELS_LIMIT
+from interlock.nouns.tasks.task_outcomes import Claimed, PlanChanges, PlanUpdated
 from interlock.runtime.retention import RetentionLimits
 from interlock.steps import drive
 

@@ -20,7 +20,7 @@ from interlock.core.entry import decode
 from interlock.errors import Unproven
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards.allowed import allow
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.task_view import TaskView
 from interlock.store import VOID, Log, Store
 from interlock.stores.memory import MemoryStore
@@ -63,7 +63,7 @@ def test_a_task_whose_evidence_passes_is_complete(bed: Testbed, ada: Agent) -> N
     ada.define(FREE)
     assert ada.publish(**CALM).state == "pending"
     ada.claim()
-    assert ada.complete() == core.TaskCompleted(task="t1")
+    assert ada.complete() == task_outcomes.TaskCompleted(task="t1")
     assert ada.complete().already
 
 
@@ -71,7 +71,7 @@ def test_a_task_that_lacks_evidence_stays_with_its_worker(bed: Testbed, ada: Age
     ada.publish("t2")
     token = claimed(ada, FREE)
     found = ada.complete(token=token)
-    assert found == core.EvidenceMissing(
+    assert found == task_outcomes.EvidenceMissing(
         task="t1",
         guard="calm",
         result="failed",
@@ -84,7 +84,7 @@ def test_a_task_that_lacks_evidence_stays_with_its_worker(bed: Testbed, ada: Age
     assert ada.show().evidence == ("calm",)
     assert "it lacks evidence: guard calm: lock-free=deploy" in ada.why().because
     ada.unlock()
-    assert isinstance(ada.complete(token=token), core.TaskCompleted)
+    assert isinstance(ada.complete(token=token), task_outcomes.TaskCompleted)
     assert audit(bed.store) == []
 
 
@@ -102,7 +102,7 @@ def test_a_refusal_is_recorded_once_in_a_minute_with_its_reason(bed: Testbed, ad
 def test_another_worker_does_not_learn_about_evidence(bed: Testbed, ada: Agent) -> None:
     claimed(ada, FREE)
     bob = Agent(bed.remote("bob"))
-    assert isinstance(bob.complete(token=2**50), core.TaskNotOwner)
+    assert isinstance(bob.complete(token=2**50), task_outcomes.TaskNotOwner)
 
 
 def test_a_guard_that_is_not_defined_is_no_evidence(ada: Agent) -> None:
@@ -123,7 +123,7 @@ def test_a_guard_that_warns_lets_it_be_completed_and_says_so(bed: Testbed, ada: 
 def test_a_guard_that_fails_ends_the_attempt_with_its_message(bed: Testbed, ada: Agent) -> None:
     token = claimed(ada, acting(g.fail("the release is frozen")), retries=1, backoff=0)
     found = ada.complete(token=token)
-    assert isinstance(found, core.EvidenceFailed)
+    assert isinstance(found, task_outcomes.EvidenceFailed)
     assert not found
     assert (found.state, found.attempts) == ("pending", 1)
     assert (found.guard, found.reason) == ("calm", "the release is frozen")
@@ -143,7 +143,7 @@ def test_a_guard_that_is_retried_is_counted_once_in_its_delay_and_then_fails(
     assert ada.complete(token=token).failures == 2
     bed.clock.advance(11)
     ended = ada.complete(token=token)
-    assert isinstance(ended, core.EvidenceFailed)
+    assert isinstance(ended, task_outcomes.EvidenceFailed)
     assert ended.state == "dead"
     assert ended.reason.endswith("(failure 3)")
 
@@ -235,7 +235,7 @@ def test_a_block_may_get_its_evidence_and_complete_again(fleet: interlock.Fleet)
     with fleet.tasks.hold("t1") as claim:
         with pytest.raises(Unproven) as caught:
             claim.complete()
-        assert isinstance(caught.value.outcome, core.EvidenceMissing)
+        assert isinstance(caught.value.outcome, task_outcomes.EvidenceMissing)
         assert not claim.settled
         fleet.locks.release("deploy")
         claim.complete("done")

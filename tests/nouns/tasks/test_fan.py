@@ -12,8 +12,8 @@ from msgspec.structs import replace
 import interlock
 from interlock import aio
 from interlock.core import keys
-from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.task import Imported
+from interlock.nouns.tasks import task_outcomes
+from interlock.nouns.tasks.task_outcomes import Imported
 from interlock.store import LOG, Answer, Log, Range, Ref, Snapshot, Store, Txn, Work
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit
@@ -41,15 +41,15 @@ def fan(count: int, name: str = "t") -> list[dict[str, Any]]:
     return [{"id": "root"}, *needy, {"id": "end", "needs": many}]
 
 
-def spread(fleet: interlock.Fleet, count: int) -> core.TaskCompleted:
+def spread(fleet: interlock.Fleet, count: int) -> task_outcomes.TaskCompleted:
     """Publish a fan and complete what all need; then all of them are ready."""
     outcome = fleet.tasks.publish_all(fan(count))
     assert isinstance(outcome, Imported)
     assert (outcome.ready, outcome.blocked) == (1, count + 1)
     assert len(listed(fleet.store, keys.READY)) == 1
-    assert isinstance(fleet.tasks.claim("root"), core.Claimed)
+    assert isinstance(fleet.tasks.claim("root"), task_outcomes.Claimed)
     done = fleet.tasks.complete("root")
-    assert isinstance(done, core.TaskCompleted)
+    assert isinstance(done, task_outcomes.TaskCompleted)
     assert len(listed(fleet.store, keys.READY)) == count
     assert len(listed(fleet.store, keys.HANGS)) == 1, "the one that needs them all"
     assert listed(fleet.store, keys.TODO) == []
@@ -64,20 +64,20 @@ async def gather(url: str, tasks: Sequence[str]) -> None:
         async def work() -> None:
             while left:
                 task = left.pop()
-                assert isinstance(await fleet.tasks.claim(task), core.Claimed)
-                assert isinstance(await fleet.tasks.complete(task), core.TaskCompleted)
+                assert isinstance(await fleet.tasks.claim(task), task_outcomes.Claimed)
+                assert isinstance(await fleet.tasks.complete(task), task_outcomes.TaskCompleted)
 
         await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
 
 
-def whole(url: str, count: int) -> core.TaskCompleted:
+def whole(url: str, count: int) -> task_outcomes.TaskCompleted:
     with interlock.connect(url, agent="ada") as fleet:
         done = spread(fleet, count)
         blocked = fleet.tasks.claim("end")
-        assert isinstance(blocked, core.TaskBlocked)
+        assert isinstance(blocked, task_outcomes.TaskBlocked)
         asyncio.run(gather(url, [f"t{number}" for number in range(count)]))
-        assert isinstance(fleet.tasks.claim("end"), core.Claimed)
-        assert isinstance(fleet.tasks.complete("end"), core.TaskCompleted)
+        assert isinstance(fleet.tasks.claim("end"), task_outcomes.Claimed)
+        assert isinstance(fleet.tasks.complete("end"), task_outcomes.TaskCompleted)
         assert listed(fleet.store, keys.HANGS) == []
         return done
 
@@ -102,9 +102,9 @@ def test_one_that_needs_thousands_begins_when_the_last_is_complete(backwards: bo
     for task in reversed(many) if backwards else many:
         ada.run(ada.tasks.claim(task))
         before = ada.run(ada.tasks.complete(task))
-        assert isinstance(before, core.TaskCompleted)
+        assert isinstance(before, task_outcomes.TaskCompleted)
         assert before.unblocked == (task == (many[0] if backwards else many[-1]))
-    assert isinstance(ada.run(ada.tasks.claim("end")), core.Claimed)
+    assert isinstance(ada.run(ada.tasks.claim("end")), task_outcomes.Claimed)
 
 
 @pytest.mark.proof
@@ -159,7 +159,7 @@ def effort(count: int, *, remote: bool) -> int:
     ada = stage.remote("ada", ttl=None) if remote else stage.client("ada", ttl=None)
     ada.run(ada.tasks.publish_all(fan(count)))
     for task in ("root", *(f"t{number}" for number in range(count)), "end"):
-        assert isinstance(ada.run(ada.tasks.claim(task)), core.Claimed)
+        assert isinstance(ada.run(ada.tasks.claim(task)), task_outcomes.Claimed)
         ada.run(ada.tasks.complete(task))
     return store.work
 
@@ -180,7 +180,7 @@ def bounded(count: int) -> int:
     ada.run(ada.tasks.publish_all(fan(count)[:-1]))
     ada.run(ada.tasks.claim("root"))
     done = ada.run(ada.tasks.complete("root"))
-    assert isinstance(done, core.TaskCompleted)
+    assert isinstance(done, task_outcomes.TaskCompleted)
     assert 0 < done.unblocked < count
     assert len(listed(store, keys.READY)) == count
     return store.work

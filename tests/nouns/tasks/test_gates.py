@@ -17,7 +17,7 @@ from interlock.core.entry import decode
 from interlock.errors import StoreDamaged
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards.allowed import allow
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task_outcomes
 from interlock.store import VOID, Log, Put, Range, Store, Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Stepper, Testbed
@@ -55,7 +55,7 @@ def entries(store: Store) -> list[Any]:
 
 def test_a_task_whose_guard_passes_is_ready_at_once(bed: Testbed, ada: Agent) -> None:
     ada.define(FREE)
-    assert ada.publish(**CALM) == core.Published(task="t1", state="pending")
+    assert ada.publish(**CALM) == task_outcomes.Published(task="t1", state="pending")
     assert status_of(bed.store).guards == ("calm",)
     assert gate_items(bed.store) == []
     assert ada.next().task == "t1"
@@ -69,7 +69,7 @@ def test_a_task_whose_guard_fails_is_blocked_and_names_the_leaf(bed: Testbed, ad
     assert published.leaf == "lock-free=deploy"
     assert published.reason.startswith("ada holds lock deploy, since")
     found = ada.claim()
-    assert found == core.TaskBlocked(
+    assert found == task_outcomes.TaskBlocked(
         task="t1",
         guard="calm",
         result="failed",
@@ -77,7 +77,7 @@ def test_a_task_whose_guard_fails_is_blocked_and_names_the_leaf(bed: Testbed, ad
         reason="ada holds lock deploy, for 0 s",
         acts=("ada releases lock deploy",),
     )
-    assert isinstance(ada.next(), core.NoTask)
+    assert isinstance(ada.next(), task_outcomes.NoTask)
     shown = ada.show()
     assert (shown.state, shown.guard, shown.leaf) == ("blocked", "calm", "lock-free=deploy")
     assert (shown.guards, shown.on) == (("calm",), "")
@@ -105,7 +105,7 @@ def test_a_claim_by_name_waits_for_the_gate(bed: Testbed, ada: Agent, bob: Agent
     waits = bob.client.start(bob.client.tasks.claim("t1", wait=600))
     assert waits.asleep
     ada.unlock()
-    assert isinstance(waits.run().result(), core.Claimed)
+    assert isinstance(waits.run().result(), task_outcomes.Claimed)
 
 
 def test_a_wait_for_a_task_that_waits_for_our_own_lock_is_refused(ada: Agent) -> None:
@@ -113,7 +113,7 @@ def test_a_wait_for_a_task_that_waits_for_our_own_lock_is_refused(ada: Agent) ->
     ada.lock()
     ada.publish(**CALM)
     found = ada.claim(wait=600)
-    assert isinstance(found, core.TaskDeadlock)
+    assert isinstance(found, task_outcomes.TaskDeadlock)
     assert found.cycle[0].startswith("ada")
 
 
@@ -127,7 +127,7 @@ def test_a_claim_checks_the_guard_again_and_brings_the_task_back_to_its_gate(
     assert status_of(bed.store).state == "pending", "it stays ready until it is claimed"
     assert ada.next().task == "t2", "another one is taken"
     assert status_of(bed.store).guard == "calm"
-    assert isinstance(ada.claim("t1"), core.TaskBlocked)
+    assert isinstance(ada.claim("t1"), task_outcomes.TaskBlocked)
     ada.unlock()
     assert ada.next().task == "t1"
 
@@ -144,7 +144,7 @@ def test_a_lock_is_acquired_or_the_task_is_claimed_but_never_both() -> None:
             claim.go()
         finished = claim.done
         bob.lock()
-        assert isinstance(claim.run().result(), core.Claimed) is finished, steps
+        assert isinstance(claim.run().result(), task_outcomes.Claimed) is finished, steps
         if finished:
             break
     assert steps > 2
@@ -172,7 +172,7 @@ def test_a_gate_that_opens_at_any_step_of_another_client_is_not_missed(act: str)
             coming.go()
         finished = coming.done
         bob.unlock()
-        claimed = isinstance(coming.run().result(), core.Claimed)
+        claimed = isinstance(coming.run().result(), task_outcomes.Claimed)
         assert claimed or status_of(bed.store).state == "pending", steps
         assert gate_items(bed.store) == []
         if finished:
@@ -198,7 +198,7 @@ def test_a_moment_comes_before_the_guard(bed: Testbed, ada: Agent) -> None:
     ada.lock()
     assert ada.publish(not_before="1h", **CALM).state == "pending"
     bed.clock.advance(3601)
-    assert isinstance(ada.next(), core.NoTask)
+    assert isinstance(ada.next(), task_outcomes.NoTask)
     assert status_of(bed.store).guard == "calm"
     ada.unlock()
     assert ada.next().task == "t1"
@@ -248,7 +248,7 @@ def test_a_lost_holder_opens_the_gate_for_a_claim_by_name(bed: Testbed, ada: Age
     lost.lock()
     ada.publish(**CALM)
     bed.clock.advance(6)
-    assert isinstance(ada.claim(), core.Claimed)
+    assert isinstance(ada.claim(), task_outcomes.Claimed)
 
 
 # The definition.
@@ -283,7 +283,7 @@ def test_a_guard_that_is_dropped_is_unknown(bed: Testbed, ada: Agent) -> None:
     ada.unlock()
     assert ada.claim().result == "unknown"
     ada.define(FREE)
-    assert isinstance(ada.claim(), core.Claimed)
+    assert isinstance(ada.claim(), task_outcomes.Claimed)
 
 
 @pytest.mark.parametrize("end", ["define", "change"])
@@ -319,7 +319,7 @@ def test_a_guard_that_warns_lets_the_claim_pass_and_the_entry_says_so(
     ada.define(acting(g.WarnAction()))
     ada.lock()
     assert ada.publish(**CALM).state == "pending"
-    assert isinstance(ada.next(), core.Claimed)
+    assert isinstance(ada.next(), task_outcomes.Claimed)
     claimed = next(each for each in entries(bed.store) if each.verb == "task.claim")
     assert [each.name for each in claimed.events] == ["task:claimed", "task:warned"]
     assert claimed.reason.startswith("warned by guard calm: lock-free=deploy: ada holds lock")
@@ -330,12 +330,14 @@ def test_a_guard_that_fails_ends_the_task_with_its_message(bed: Testbed, ada: Ag
     ada.publish(**CALM)
     ada.lock()
     found = ada.claim()
-    assert isinstance(found, core.NoTask)
+    assert isinstance(found, task_outcomes.NoTask)
     assert (found.state, status_of(bed.store).reason) == ("failed", "the freeze has begun")
     assert ada.publish("t2", **CALM).state == "failed"
     assert gate_items(bed.store) == []
     ada.unlock()
-    assert ada.client.run(ada.client.tasks.retry("t1")) == core.Retried(task="t1", state="pending")
+    assert ada.client.run(ada.client.tasks.retry("t1")) == task_outcomes.Retried(
+        task="t1", state="pending"
+    )
 
 
 def test_a_guard_that_fails_does_not_end_a_task_while_it_is_unknown(
@@ -355,10 +357,10 @@ def test_a_guard_that_is_retried_fails_the_task_after_its_limit(bed: Testbed, ad
     found = ada.claim()
     assert (found.retry_in, status_of(bed.store).failures) == (10.0, 1), "not counted twice"
     bed.clock.advance(11)
-    assert isinstance(ada.next(), core.NoTask)
+    assert isinstance(ada.next(), task_outcomes.NoTask)
     assert status_of(bed.store).failures == 2
     bed.clock.advance(11)
-    assert isinstance(ada.next(), core.NoTask)
+    assert isinstance(ada.next(), task_outcomes.NoTask)
     found = status_of(bed.store)
     assert found.state == "failed"
     assert found.reason.endswith("(failure 3)")
@@ -387,7 +389,7 @@ def test_a_task_that_ends_leaves_nothing_at_its_gate(bed: Testbed, ada: Agent, e
         assert ada.client.run(ada.client.tasks.cancel("t1"))
     elif end == "expire":
         bed.clock.advance(11)
-        assert isinstance(ada.claim(), core.NoTask)
+        assert isinstance(ada.claim(), task_outcomes.NoTask)
         assert status_of(bed.store).state == "dead"
     else:
         ada.drop()
@@ -415,7 +417,7 @@ def test_a_task_that_returns_to_the_queue_comes_to_its_gate_again(
     elif end == "fail":
         for already in (False, True):
             failed = worker.client.run(tasks.fail("t1", "no", token=claimed.token))
-            assert failed == core.TaskFailed(
+            assert failed == task_outcomes.TaskFailed(
                 task="t1", state="pending", attempts=1, already=already
             )
     else:
@@ -454,7 +456,7 @@ def test_a_claim_by_name_looks_for_a_guard_that_its_host_allows_and_next_does_no
     (project / "GO").touch()
     assert ada.claim().result == "failed", "an observation counts for its maximum age"
     bed.clock.advance(61)
-    assert isinstance(ada.next(), core.NoTask), "a worker without a task runs no command"
+    assert isinstance(ada.next(), task_outcomes.NoTask), "a worker without a task runs no command"
     assert ada.claim().task == "t1"
     claimed = next(each for each in entries(bed.store) if each.verb == "task.claim")
     assert [each.condition for each in claimed.observed] == ["file-exists=GO"]
@@ -473,7 +475,9 @@ def test_a_worker_relies_on_what_another_host_saw(
     assert bob.next().task == "t2"
     ada.publish("t3", **CALM)
     bed.clock.advance(61)
-    assert isinstance(bob.next(), core.NoTask), "what was seen is too old, and bob cannot look"
+    assert isinstance(bob.next(), task_outcomes.NoTask), (
+        "what was seen is too old, and bob cannot look"
+    )
     assert status_of(bed.store, "t3").guard == "calm"
 
 
@@ -518,7 +522,7 @@ def test_a_damaged_guard_keeps_its_task_and_no_other(bed: Testbed, ada: Agent) -
     with pytest.raises(StoreDamaged):
         ada.claim("t1")
     ada.define(FREE)
-    assert isinstance(ada.claim("t1"), core.Claimed)
+    assert isinstance(ada.claim("t1"), task_outcomes.Claimed)
 
 
 def test_maintain_finds_a_gate_that_opened_without_a_commit(bed: Testbed, ada: Agent) -> None:

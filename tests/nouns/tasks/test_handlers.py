@@ -15,7 +15,8 @@ from tests.processes.helpers import until
 import interlock
 from interlock import aio
 from interlock.aio_tasks import Claim as AsyncClaim
-from interlock.client_tasks import Claim, Worker
+from interlock.client_tasks import Claim
+from interlock.client_worker import Worker
 from interlock.clock import SystemClock
 from interlock.errors import BadInput
 from interlock.nouns.messages.message import Sent

@@ -6,8 +6,7 @@ import pytest
 from tests.nouns.tasks import task_truths
 
 from interlock.core import keys
-from interlock.nouns.tasks import housekeeping
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import housekeeping, task_outcomes
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping, TaskMaintenance
 from interlock.runtime.housekeeping import HousekeepingPass, Maintained
 from interlock.runtime.identity import Actor
@@ -37,7 +36,7 @@ def lost(stage: Testbed, count: int) -> None:
 
 def state(client: Client, task: str) -> str:
     outcome = client.run(client.tasks.publish(task))
-    assert isinstance(outcome, core.TaskExists)
+    assert isinstance(outcome, task_outcomes.TaskExists)
     return outcome.state
 
 
@@ -152,7 +151,7 @@ def test_the_place_of_a_task_that_runs_is_taken_away(stage: Testbed) -> None:
     assert ready(stage) == 1
     assert maintain(stage) == Maintained(reclaimed=1)
     assert (ready(stage), maintain(stage)) == (0, Maintained())
-    assert isinstance(ada.run(ada.tasks.complete("t1")), core.TaskCompleted)
+    assert isinstance(ada.run(ada.tasks.complete("t1")), task_outcomes.TaskCompleted)
 
 
 def test_two_passes_at_once_do_everything_once(stage: Testbed) -> None:

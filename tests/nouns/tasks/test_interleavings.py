@@ -20,7 +20,7 @@ from tests.hypothesis_settings import budget
 from tests.nouns.tasks import task_truths
 
 from interlock.errors import BadInput, Lapsed, OutcomeUnknown, StoreBusy
-from interlock.nouns.tasks.task import Claimed, TaskCompleted, Unchanged
+from interlock.nouns.tasks.task_outcomes import Claimed, TaskCompleted, Unchanged
 from interlock.steps import Commit, Op, Transact
 from interlock.testing.audit import audit
 from interlock.testing.faults import Chances, Crash, FaultyStore

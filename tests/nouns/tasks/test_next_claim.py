@@ -23,7 +23,7 @@ from interlock import aio
 from interlock.aio_tasks import Claim as AsyncClaim
 from interlock.client_tasks import Claim
 from interlock.errors import BadInput
-from interlock.nouns.tasks.task import (
+from interlock.nouns.tasks.task_outcomes import (
     Claimed,
     NoTask,
     TaskBlocked,
@@ -47,7 +47,7 @@ def ada(url: str) -> Iterator[interlock.Fleet]:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine with much to do, a loop may not seem to go on at once."""
-    monkeypatch.setattr("interlock.client_tasks.AT_ONCE", 60.0)
+    monkeypatch.setattr("interlock.client_worker.AT_ONCE", 60.0)
 
 
 def publish(fleet: interlock.Fleet, *names: str) -> None:
@@ -238,7 +238,7 @@ def test_a_task_ends_soon_even_if_the_loop_does_not_go_on(ada: interlock.Fleet, 
 def test_closing_the_client_completes_what_another_thread_has_done(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.client_tasks.LONGEST", 60.0)
+    monkeypatch.setattr("interlock.client_worker.LONGEST", 60.0)
     done, closed = threading.Event(), threading.Event()
     ada = interlock.connect(url, agent="ada")
     publish(ada, "a", "b", "c")
@@ -264,7 +264,7 @@ def test_closing_the_client_completes_what_another_thread_has_done(
 def test_a_loop_with_more_in_its_body_ends_each_task_with_its_block(
     ada: interlock.Fleet, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.client_tasks.AT_ONCE", 0.0)
+    monkeypatch.setattr("interlock.client_worker.AT_ONCE", 0.0)
     publish(ada, "a", "b", "c")
     worker = ada.tasks.work(stop_on_signals=False)
     with interlock.connect(url, agent="bob") as bob:

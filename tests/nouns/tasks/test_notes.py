@@ -11,8 +11,8 @@ from interlock.errors import BadInput, TooLarge
 from interlock.nouns.tasks import notes, task_change
 from interlock.nouns.tasks.notes import NOTE_LIMIT, NOTES_LIMIT
 from interlock.nouns.tasks.retention import TaskRetention
-from interlock.nouns.tasks.task import NoTask, TaskNoted, Unchanged
-from interlock.nouns.tasks.task_change import NoteBook
+from interlock.nouns.tasks.task_change import NoteNumbers
+from interlock.nouns.tasks.task_outcomes import NoTask, TaskNoted, Unchanged
 from interlock.nouns.tasks.task_view import TaskNotes, TaskView
 from interlock.runtime.identity import Actor
 from interlock.runtime.retention import RetentionLimits
@@ -95,8 +95,8 @@ def test_a_note_that_is_empty_too_long_or_draws_on_the_terminal_is_refused(ada: 
 
 
 def test_a_task_with_a_thousand_notes_says_what_to_do_instead(stage: Testbed, ada: Client) -> None:
-    book = codec.encode(NoteBook(NOTES_LIMIT))
-    stage.store.commit(Txn(id="put", puts=(Put(keys.notes("t"), book),), quiet=True))
+    note_numbers = codec.encode(NoteNumbers(NOTES_LIMIT))
+    stage.store.commit(Txn(id="put", puts=(Put(keys.notes("t"), note_numbers),), quiet=True))
     with pytest.raises(TooLarge, match="has 1000 notes, and no more are allowed: keep further"):
         ada.run(ada.tasks.note("t", "one more"))
 
@@ -126,7 +126,7 @@ def test_notes_go_with_their_task_however_many_a_commit_can_delete(
     complete(ada)
     forget(ada)
     board = task_truths.look(stage.store)
-    assert (board.statuses, board.notes, board.books) == ({}, {}, {})
+    assert (board.statuses, board.notes, board.note_numbers) == ({}, {}, {})
     ada.run(ada.tasks.publish("t"))
     assert listed(ada) == []
 

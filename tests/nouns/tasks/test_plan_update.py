@@ -12,7 +12,7 @@ from tests.nouns.tasks.test_edit import run
 
 from interlock.errors import BadInput
 from interlock.nouns.record.calls import RecordCalls
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task_outcomes
 from interlock.steps import Op
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault
@@ -89,11 +89,11 @@ def test_a_changed_plan_is_shown_first_and_then_applied(fleet: tuple[Testbed, Cl
     imports(ada, FIRST)
     before = stage.store.read("meta/base").revision
     shown = update(ada, SECOND, dry_run=True)
-    assert isinstance(shown, core.PlanChanges)
+    assert isinstance(shown, task_outcomes.PlanChanges)
     assert (kinds(shown), shown.same) == (ALL, 1)
     assert stage.store.read("meta/base").revision == before, "nothing was written"
     done = update(ada, SECOND)
-    assert isinstance(done, core.PlanUpdated)
+    assert isinstance(done, task_outcomes.PlanUpdated)
     assert kinds(done) == ALL
     board = sound(stage)
     assert board.states() == {
@@ -107,7 +107,7 @@ def test_a_changed_plan_is_shown_first_and_then_applied(fleet: tuple[Testbed, Cl
     assert board.specs["build"].needs == ("spec", "lint")
     again = update(ada, SECOND)
     assert (kinds(again), again.same) == (([], {}, [], []), 5), "it is that plan by now"
-    assert isinstance(imports(ada, SECOND), core.PlanExists)
+    assert isinstance(imports(ada, SECOND), task_outcomes.PlanExists)
     back = update(ada, FIRST)
     assert (back.new, back.dropped) == (("old",), ("lint",)), "what was dropped is published again"
     sound(stage)
@@ -147,7 +147,7 @@ def test_what_an_edit_cannot_change_is_named(fleet: tuple[Testbed, Client]) -> N
 def test_a_plan_that_was_never_imported_is_imported(fleet: tuple[Testbed, Client]) -> None:
     _, ada = fleet
     done = update(ada, FIRST)
-    assert (type(done), done.tasks) == (core.Imported, 5)
+    assert (type(done), done.tasks) == (task_outcomes.Imported, 5)
 
 
 def test_a_task_of_another_plan_is_not_touched(fleet: tuple[Testbed, Client]) -> None:
@@ -155,7 +155,7 @@ def test_a_task_of_another_plan_is_not_touched(fleet: tuple[Testbed, Client]) ->
     imports(ada, FIRST)
     before = stage.store.read("meta/base").revision
     other = update(ada, [{"id": "spec", "priority": 7}], id="other")
-    assert isinstance(other, core.PlanExists)
+    assert isinstance(other, task_outcomes.PlanExists)
     assert (other.task, "belongs to the plan release" in other.reason) == ("spec", True)
     assert stage.store.read("meta/base").revision == before
 
@@ -187,7 +187,7 @@ def test_a_task_that_another_agent_publishes_during_the_update_is_not_touched(re
         outcomes.add(type(outcome))
         if spec.plan:
             break
-    assert outcomes == {core.PlanExists, core.PlanUpdated}
+    assert outcomes == {task_outcomes.PlanExists, task_outcomes.PlanUpdated}
 
 
 def test_of_a_plan_without_a_name_nothing_is_dropped(fleet: tuple[Testbed, Client]) -> None:
@@ -228,7 +228,7 @@ def test_an_update_that_was_struck_is_finished_by_the_next(fault: Fault, operati
             struck = True
         sound(stage)
         bob = cramped(stage, "bob", operations)
-        assert isinstance(update(bob, SECOND), core.PlanUpdated)
+        assert isinstance(update(bob, SECOND), task_outcomes.PlanUpdated)
         board = sound(stage)
         assert board.specs["build"].needs == ("spec", "lint")
         assert board.states()["old"] == "dropped"
@@ -246,7 +246,7 @@ def test_an_update_after_a_killed_import_begins_anew() -> None:
         imports(ada, FIRST)
     stage.clock.advance(120)
     bob = stage.remote("bob", ttl=600.0)
-    assert isinstance(update(bob, SECOND), core.Imported)
+    assert isinstance(update(bob, SECOND), task_outcomes.Imported)
     assert "old" not in sound(stage).states()
 
 

@@ -16,9 +16,9 @@ from tests.nouns.tasks.gated import FREE, Agent, status_of
 
 from interlock.core import keys
 from interlock.errors import BadInput, StoreTrouble, TooLarge
-from interlock.nouns.tasks import plan_rules
+from interlock.nouns.tasks import plan_rules, task_outcomes
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.task import Checked, Imported, PlanExists
+from interlock.nouns.tasks.task_outcomes import Checked, Imported, PlanExists
 from interlock.nouns.tasks.task_reader import decode_status
 from interlock.nouns.tasks.task_view import TaskView
 from interlock.store import LIVE, Range
@@ -84,7 +84,7 @@ def all_keys(store: MemoryStore) -> list[str]:
 def drained(client: Client) -> list[str]:
     """Do everything there is to do, and say in which order."""
     done = []
-    while isinstance(claim := client.run(client.tasks.next(can=["*"])), core.Claimed):
+    while isinstance(claim := client.run(client.tasks.next(can=["*"])), task_outcomes.Claimed):
         done.append(claim.task)
         client.run(client.tasks.complete(claim.task))
     return done
@@ -168,7 +168,7 @@ def test_the_tasks_of_a_plan_wait_for_their_guards(
     assert {status_of(stage.store, f"t{n}").state for n in range(12)} == {"pending"}
     assert ada.next().task == "t0"
     ada.lock()
-    assert isinstance(ada.complete("t0"), core.EvidenceMissing)
+    assert isinstance(ada.complete("t0"), task_outcomes.EvidenceMissing)
     assert audit(stage.store) == []
 
 
@@ -257,10 +257,10 @@ def test_killed_anywhere_nobody_sees_a_part_of_it_and_repeating_ends_with_all(fa
         shown = is_shown(stage)
         seen.add(shown)
         if not shown:
-            assert isinstance(bob.run(bob.tasks.next(can=["*"])), core.NoTask)
+            assert isinstance(bob.run(bob.tasks.next(can=["*"])), task_outcomes.NoTask)
             for id_ in statuses(stage.store):
                 claim = bob.run(bob.tasks.claim(id_))
-                assert claim == core.TaskBlocked(task=id_, reason=core.HIDDEN_REASON)
+                assert claim == task_outcomes.TaskBlocked(task=id_, reason=core.HIDDEN_REASON)
         outcome = bob.run(bob.tasks.publish_all(CHAIN))
         assert isinstance(outcome, PlanExists if shown else Imported), number
         assert sorted(drained(bob)) == sorted(ORDER), "each of them once"
@@ -277,7 +277,9 @@ def test_what_a_killed_import_left_to_be_moved_on_is_done_by_whoever_comes(fault
         killed(stage, fault, number)
         if is_shown(stage):
             bob = far(stage, "bob")
-            assert isinstance(bob.run(bob.tasks.claim("t16")), core.Claimed), "by name as well"
+            assert isinstance(bob.run(bob.tasks.claim("t16")), task_outcomes.Claimed), (
+                "by name as well"
+            )
             bob.run(bob.tasks.release("t16"))
             done = drained(bob)
             assert sorted(done) == sorted(ORDER), "each of them once"
@@ -294,15 +296,15 @@ def test_nobody_can_touch_what_is_not_there_yet(stage: Testbed) -> None:
         BadInput, match=r"number 1 \(mine\): it needs 't0', which is neither in the plan nor"
     ):
         bob.run(bob.tasks.publish_all([{"id": "mine", "needs": ["t0"]}]))
-    assert isinstance(bob.run(bob.tasks.publish("t0")), core.TaskExists)
+    assert isinstance(bob.run(bob.tasks.publish("t0")), task_outcomes.TaskExists)
     cancelled, retried = bob.run(bob.tasks.cancel("t0")), bob.run(bob.tasks.retry("t0"))
     claimed, shown = bob.run(bob.tasks.claim("t0")), bob.run(bob.tasks.show("t0"))
     assert (
         cancelled
         == retried
-        == core.Unchanged(task="t0", state="blocked", reason=core.HIDDEN_REASON)
+        == task_outcomes.Unchanged(task="t0", state="blocked", reason=core.HIDDEN_REASON)
     )
-    assert claimed == core.TaskBlocked(task="t0", reason=core.HIDDEN_REASON)
+    assert claimed == task_outcomes.TaskBlocked(task="t0", reason=core.HIDDEN_REASON)
     assert isinstance(shown, TaskView)
     assert (shown.state, shown.reason) == ("blocked", core.HIDDEN_REASON)
     assert all_keys(stage.store) == before
@@ -415,10 +417,10 @@ def test_an_importer_that_slept_does_not_go_on_in_what_was_begun_anew(stage: Tes
 def test_who_publishes_one_task_gets_an_id_that_a_dead_import_kept(stage: Testbed) -> None:
     killed(stage, "crash before", 3)
     bob = far(stage, "bob")
-    assert isinstance(bob.run(bob.tasks.publish("t0")), core.TaskExists), "it may live yet"
+    assert isinstance(bob.run(bob.tasks.publish("t0")), task_outcomes.TaskExists), "it may live yet"
     stage.clock.advance(plan_rules.TTL + 1)
     bob = far(stage, "bob")
-    assert isinstance(bob.run(bob.tasks.publish("t0")), core.Published)
+    assert isinstance(bob.run(bob.tasks.publish("t0")), task_outcomes.Published)
     assert list(statuses(stage.store)) == ["t0"]
 
 

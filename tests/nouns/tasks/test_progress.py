@@ -11,7 +11,7 @@ from tests.processes.helpers import until
 import interlock
 from interlock.clock import SystemClock
 from interlock.errors import BadInput, StoreAway, TooLarge
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.claim_reports import AGAIN, PACE, ClaimReporter, work_report
 from interlock.nouns.tasks.held_claim import HeldClaim, claim_for_block
 from interlock.nouns.tasks.task_view import TaskView
@@ -45,7 +45,7 @@ def test_a_report_is_in_the_list_the_task_the_events_and_the_story(stage: Testbe
     ada = stage.client("ada")
     held = claimed(ada)
     said = ada.run(ada.tasks.progress("t1", 0.4, "compiling", token=held.claimed.token))
-    assert said == core.ProgressNoted(task="t1", progress=0.4, doing="compiling")
+    assert said == task_outcomes.ProgressNoted(task="t1", progress=0.4, doing="compiling")
     (listed,) = ada.run(ada.tasks.list()).tasks
     for found in (listed, shown(ada)):
         assert (found.progress, found.doing) == (0.4, "compiling")
@@ -67,11 +67,11 @@ def test_the_end_of_a_claim_ends_its_report(stage: Testbed, end: str) -> None:
 def test_only_the_claim_itself_can_report(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     held = claimed(ada)
-    assert isinstance(bob.run(bob.tasks.progress("t1", 0.1)), core.TaskNotOwner)
+    assert isinstance(bob.run(bob.tasks.progress("t1", 0.1)), task_outcomes.TaskNotOwner)
     ada.run(held.release())
     late = ada.run(ada.tasks.progress("t1", 0.9, token=held.claimed.token))
-    assert isinstance(late, core.TaskNotOwner | core.TaskFenced)
-    assert isinstance(ada.run(ada.tasks.progress("none", 0.1)), core.TaskNotOwner)
+    assert isinstance(late, task_outcomes.TaskNotOwner | task_outcomes.TaskFenced)
+    assert isinstance(ada.run(ada.tasks.progress("none", 0.1)), task_outcomes.TaskNotOwner)
     assert reports(stage, ada) == []
 
 
@@ -168,7 +168,7 @@ def test_a_report_never_stands_in_the_way_of_the_end_on_every_store(url: str) ->
             fleet.tasks.publish(end)
             with fleet.tasks.hold(end) as claim:
                 said = fleet.tasks.progress(end, 0.5, "half", token=claim.outcome.token)
-                assert isinstance(said, core.ProgressNoted)
+                assert isinstance(said, task_outcomes.ProgressNoted)
                 claim.progress(0.7)  # the keeper commits it at the same time as the end
                 claim.complete(1) if end == "complete" else claim.fail("no", retry=False)
             found = fleet.tasks.show(end)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from tests.nouns.tasks import task_truths
 
-from interlock.nouns.tasks.task import Claimed, NoTask, TaskCompleted, TaskFenced
+from interlock.nouns.tasks.task_outcomes import Claimed, NoTask, TaskCompleted, TaskFenced
 from interlock.steps import Commit
 from interlock.testing.faults import Fault
 from interlock.testing.testbed import Client, Stepper, Testbed

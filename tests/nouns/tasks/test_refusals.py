@@ -9,7 +9,7 @@ from interlock.core.entry import decode
 from interlock.errors import BadInput
 from interlock.nouns.grants.lock import LockFenced
 from interlock.nouns.grants.semaphore import SlotsFenced
-from interlock.nouns.tasks.task import (
+from interlock.nouns.tasks.task_outcomes import (
     Claimed,
     NoTask,
     Retried,

@@ -11,7 +11,7 @@ import pytest
 
 import interlock
 from interlock.core import keys
-from interlock.nouns.tasks import task
+from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.housekeeping import READY_AT_ONCE
 from interlock.nouns.tasks.ready_index import delete_idle_sets
 from interlock.runtime.housekeeping import HousekeepingPass
@@ -37,12 +37,12 @@ def test_a_set_without_a_ready_task_goes_and_comes_back_with_the_next_one(ada: C
     assert ada.run(delete_idle_sets(ada.runner, Actor(), ["gpu"])) == 0, "a task is ready"
     assert sets(ada.store) == {"gpu"}
     claimed = ada.run(ada.tasks.next(can=["gpu"]))
-    assert isinstance(claimed, task.Claimed)
+    assert isinstance(claimed, task_outcomes.Claimed)
     assert ada.run(delete_idle_sets(ada.runner, Actor(), ["gpu", "none"])) == 1
     assert sets(ada.store) == set()
     ada.run(ada.tasks.release("t"))
     assert sets(ada.store) == {"gpu"}
-    assert isinstance(ada.run(ada.tasks.next(can=["*"])), task.Claimed)
+    assert isinstance(ada.run(ada.tasks.next(can=["*"])), task_outcomes.Claimed)
 
 
 def test_claims_let_most_sets_go_that_have_no_ready_task(ada: Client) -> None:
@@ -50,7 +50,7 @@ def test_claims_let_most_sets_go_that_have_no_ready_task(ada: Client) -> None:
         ada.run(ada.tasks.publish(f"t{number}", requires=[f"can{number}"]))
     for _ in range(80):
         claimed = ada.run(ada.tasks.next(can=["*"]))
-        assert isinstance(claimed, task.Claimed)
+        assert isinstance(claimed, task_outcomes.Claimed)
         ada.run(ada.tasks.complete(claimed.task))
     for _ in range(70):
         ada.run(ada.tasks.next(can=["*"]))
@@ -77,8 +77,8 @@ def test_a_set_that_was_missed_is_listed_again(ada: Client, by: str) -> None:
     if by == "maintenance":
         ada.run(HousekeepingPass(ada.runner).run(Actor()))
     else:
-        assert isinstance(ada.run(ada.tasks.next(can=["gpu", "rust"])), task.NoTask)
-    assert isinstance(ada.run(ada.tasks.next(can=["gpu", "rust"])), task.Claimed)
+        assert isinstance(ada.run(ada.tasks.next(can=["gpu", "rust"])), task_outcomes.NoTask)
+    assert isinstance(ada.run(ada.tasks.next(can=["gpu", "rust"])), task_outcomes.Claimed)
 
 
 Act = Callable[[Client], Op[Any]]
@@ -130,7 +130,7 @@ def test_a_set_that_was_used_again_meanwhile_stays(first: int, then: int) -> Non
         goes.go()
     ada.run(ada.tasks.publish("t", requires=["gpu"]))
     goes.run().result()
-    assert isinstance(ada.run(ada.tasks.next(can=["gpu"])), task.Claimed)
+    assert isinstance(ada.run(ada.tasks.next(can=["gpu"])), task_outcomes.Claimed)
 
 
 def _orders(before: Callable[[Client], None], act: Act) -> Iterator[None]:
@@ -149,7 +149,7 @@ def _orders(before: Callable[[Client], None], act: Act) -> Iterator[None]:
         for each in begun:
             each.result()
         got = bob.run(bob.tasks.next(can=["gpu"]))
-        assert isinstance(got, task.Claimed), (chosen, sets(ada.store))
+        assert isinstance(got, task_outcomes.Claimed), (chosen, sets(ada.store))
         assert got.task == "t"
         yield
 
@@ -169,11 +169,11 @@ def test_old_sets_go_with_maintenance_on_every_engine(url: str) -> None:
     with interlock.connect(url, agent="ada") as fleet:
         for number in range(20):
             fleet.tasks.publish(f"t{number}", requires=[f"can{number}"])
-        while isinstance(claimed := fleet.tasks.next(can=["*"]), task.Claimed):
+        while isinstance(claimed := fleet.tasks.next(can=["*"]), task_outcomes.Claimed):
             fleet.tasks.complete(claimed.task)
         assert len(sets(fleet.store)) == 20
         fleet.tasks.publish("last", requires=["can7"])
         fleet.maintain()
         assert sets(fleet.store) == {"can7"}
         claimed = fleet.tasks.next(can=["can7"])
-        assert isinstance(claimed, task.Claimed)
+        assert isinstance(claimed, task_outcomes.Claimed)

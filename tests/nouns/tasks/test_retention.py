@@ -16,7 +16,7 @@ from interlock.core import keys
 from interlock.errors import BadInput, StoreBusy
 from interlock.nouns.tasks import retention
 from interlock.nouns.tasks.retention import TaskRetention
-from interlock.nouns.tasks.task import (
+from interlock.nouns.tasks.task_outcomes import (
     Claimed,
     Imported,
     NoTask,

@@ -135,7 +135,7 @@ def known(*, revision: int = 4, todo: bool = False) -> TaskFacts:
     facts.statuses["t"] = TaskStatus(state="complete", since=1.0)
     facts.newest["t"] = revision
     facts.exists[keys.todo("t")] = todo
-    facts.books["t"] = None
+    facts.note_numbers["t"] = None
     return facts
 
 

@@ -21,7 +21,8 @@ from interlock.core.decision import Decision
 from interlock.errors import BadInput
 from interlock.nouns.guards.calls import GuardCalls
 from interlock.nouns.tasks.held_claim import WENT_ON
-from interlock.nouns.tasks.task import Claimant, Claimed, NoTask, TaskCompleted, TaskEnd, TaskFenced
+from interlock.nouns.tasks.task import Claimant, TaskEnd
+from interlock.nouns.tasks.task_outcomes import Claimed, NoTask, TaskCompleted, TaskFenced
 from interlock.runtime.attempt import DecideOp
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Testbed

@@ -9,6 +9,7 @@ import pytest
 from interlock.core import codec, keys
 from interlock.errors import Lapsed, StoreDamaged
 from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.claim_service import SLOW_PATH
 from interlock.store import Put, Range, Txn
 from interlock.testing.testbed import Client, Testbed
@@ -39,7 +40,7 @@ def keys_under(stage: Testbed, prefix: str) -> list[str]:
 def done(client: Client) -> list[str]:
     """Everything there is to do, in its order."""
     found = []
-    while isinstance(claim := client.run(client.tasks.next(can=["*"])), core.Claimed):
+    while isinstance(claim := client.run(client.tasks.next(can=["*"])), task_outcomes.Claimed):
         client.run(client.tasks.complete(claim.task, token=claim.token))
         found.append(claim.task)
     return found
@@ -108,10 +109,10 @@ def test_who_waits_is_woken_by_a_task_that_can_be_read(stage: Testbed, ada: Clie
     bob = stage.client("bob")
     bob.run(bob.tasks.publish("good"))
     claim = waits.run().result()
-    assert isinstance(claim, core.Claimed)
+    assert isinstance(claim, task_outcomes.Claimed)
     assert claim.task == "good"
     nothing = ada.run(ada.tasks.next(wait=5))
-    assert isinstance(nothing, core.NoTask)
+    assert isinstance(nothing, task_outcomes.NoTask)
     assert "see 'interlock doctor'" in nothing.reason
 
 
@@ -135,5 +136,5 @@ def test_the_quick_way_is_not_tried_each_time_and_not_given_up(stage: Testbed, a
     assert done(ada) == ["bad"]
     stage.clock.advance(SLOW_PATH)
     nothing = ada.run(ada.tasks.next())
-    assert isinstance(nothing, core.NoTask)
+    assert isinstance(nothing, task_outcomes.NoTask)
     assert "doctor" not in nothing.reason

@@ -8,7 +8,7 @@ import pytest
 
 from interlock.core import keys
 from interlock.errors import Lapsed
-from interlock.nouns.tasks import task
+from interlock.nouns.tasks import task_outcomes
 from interlock.store import Put, Range, Ref, Snapshot, Txn
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -36,16 +36,16 @@ def test_places_of_tasks_that_are_not_ready_hide_nothing_and_go_away(ada: Client
     plant(ada, *puts, Put(keys.ready("-", 0, 1.0, "never"), b"{}"))
     ada.run(ada.tasks.publish("mine"))
     got = ada.run(ada.tasks.next())
-    assert isinstance(got, task.Claimed)
+    assert isinstance(got, task_outcomes.Claimed)
     assert got.task == "mine"
-    assert isinstance(ada.run(ada.tasks.next()), task.NoTask)
+    assert isinstance(ada.run(ada.tasks.next()), task_outcomes.NoTask)
     assert standing(ada, keys.READY) == []
 
 
 def test_a_time_that_came_for_nobody_hides_nothing_and_goes_away(ada: Client) -> None:
     plant(ada, Put(keys.due(1.0, "never"), b"{}"))
     ada.run(ada.tasks.publish("mine"))
-    assert isinstance(ada.run(ada.tasks.next()), task.Claimed)
+    assert isinstance(ada.run(ada.tasks.next()), task_outcomes.Claimed)
     assert standing(ada, keys.DUE) == []
 
 
@@ -65,7 +65,7 @@ def test_who_waits_for_work_goes_on_with_another_session(ada: Client) -> None:
     assert ada.session != session
     ada.run(ada.tasks.publish("t1"))
     claimed = waits.run().result()
-    assert isinstance(claimed, task.Claimed)
+    assert isinstance(claimed, task_outcomes.Claimed)
     assert ada.run(ada.tasks.complete("t1"))
 
 
@@ -80,7 +80,7 @@ def test_who_waits_for_long_looks_less_and_less_often(monkeypatch: pytest.Monkey
         return read(*refs, **options)
 
     monkeypatch.setattr(stage.store, "read", counted)
-    assert isinstance(ada.run(ada.tasks.next(can=["*"], wait=3600)), task.NoTask)
+    assert isinstance(ada.run(ada.tasks.next(can=["*"], wait=3600)), task_outcomes.NoTask)
     assert len(reads) < 3600 / 20 + 20
 
 
@@ -94,7 +94,7 @@ def test_two_calls_at_once_both_find_tasks_of_a_kind_that_is_new_to_them() -> No
     while not all(call.done for call in calls):
         for call in calls:
             call.go()
-    assert [type(call.result()) for call in calls] == [task.Claimed, task.Claimed]
+    assert [type(call.result()) for call in calls] == [task_outcomes.Claimed, task_outcomes.Claimed]
 
 
 def test_many_that_are_too_late_or_due_cost_one_who_asks_for_work_little(ada: Client) -> None:
@@ -105,7 +105,7 @@ def test_many_that_are_too_late_or_due_cost_one_who_asks_for_work_little(ada: Cl
     ada.clock.advance(2)
     before = ada.store.read().revision
     got = ada.run(ada.tasks.next())
-    assert isinstance(got, task.Claimed)
+    assert isinstance(got, task_outcomes.Claimed)
     assert got.task == "mine"
     assert ada.store.read().revision - before < 25
 
@@ -120,12 +120,12 @@ def test_who_waits_for_work_looks_as_soon_as_a_rest_is_over(
     bob = stage.client("bob", ttl=None)
     ada.run(ada.tasks.publish("t"))
     claim = bob.run(bob.tasks.claim("t", ttl=2))
-    assert isinstance(claim, task.Claimed)
+    assert isinstance(claim, task_outcomes.Claimed)
     waits = ada.start(ada.tasks.next(wait=60))
     began = stage.clock.monotonic()
     if failed:
         bob.run(bob.tasks.fail("t", token=claim.token))
     while not waits.run().done:
         stage.clock.advance(max(0.0, waits.wakes - stage.clock.monotonic()))
-    assert isinstance(waits.result(), task.Claimed)
+    assert isinstance(waits.result(), task_outcomes.Claimed)
     assert stage.clock.monotonic() - began < at_most

@@ -38,6 +38,7 @@ from interlock import guard
 from interlock.errors import BadInput, Lapsed
 from interlock.nouns.guards.calls import GuardCalls
 from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.retention import TaskRetention
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.retention import RetentionLimits
@@ -237,7 +238,7 @@ class TaskMachine(RuleBasedStateMachine):
             self.model.publish(job)
         jobs = self.model.jobs
         ended = tuple(need for need in needs if jobs[need].state in core.UNSUCCESSFUL)
-        assert isinstance(published, core.Published), published
+        assert isinstance(published, task_outcomes.Published), published
         due = (name, self._state(job), ended, GATE.name if self.model.kept(job) else "")
         assert (published.task, published.state, published.ended, published.guard) == due
         self.observe()
@@ -254,7 +255,7 @@ class TaskMachine(RuleBasedStateMachine):
         task, session = self._task(data), self._worker(data)
         client = self.clients[session]
         self._moment(session)
-        assert isinstance(client.run(client.tasks.publish(task, "other")), core.TaskExists)
+        assert isinstance(client.run(client.tasks.publish(task, "other")), task_outcomes.TaskExists)
         self.observe()
 
     # Changes of the plan.
@@ -266,7 +267,7 @@ class TaskMachine(RuleBasedStateMachine):
         got = client.run(client.tasks.edit(job.name, **wanted, **label))
         wanted["requires"] = frozenset(wanted["requires"])
         if self._can_be_edited(got, job):
-            assert isinstance(got, core.TaskEdited), got
+            assert isinstance(got, task_outcomes.TaskEdited), got
             before = {"priority": job.priority, "requires": job.requires}
             changed = {word for word in wanted if wanted[word] != before[word]}
             assert got.changed.keys() - {"labels", "needs"} == changed
@@ -315,9 +316,9 @@ class TaskMachine(RuleBasedStateMachine):
 
     def _can_be_edited(self, got: object, job: Job) -> bool:
         if job.state in ("blocked", "pending"):
-            assert isinstance(got, core.TaskEdited), got
+            assert isinstance(got, task_outcomes.TaskEdited), got
             return True
-        assert isinstance(got, core.Unchanged), got
+        assert isinstance(got, task_outcomes.Unchanged), got
         assert got.state == job.state
         return False
 
@@ -326,7 +327,9 @@ class TaskMachine(RuleBasedStateMachine):
         got = client.run(client.tasks.drop(job.name))
         if job.state in ("blocked", "pending") and not job.attempts:
             self.model.drop(job)
-        assert isinstance(got, core.TasksDropped if job.state == "dropped" else core.Unchanged)
+        assert isinstance(
+            got, task_outcomes.TasksDropped if job.state == "dropped" else task_outcomes.Unchanged
+        )
         self.observe()
 
     def publish_ended(self, data: st.DataObject) -> None:
@@ -339,7 +342,7 @@ class TaskMachine(RuleBasedStateMachine):
         if jobs[task].state not in core.UNSUCCESSFUL:
             self._moment(session)
             got = client.run(client.tasks.publish(task, again=True))
-            assert isinstance(got, core.TaskExists)
+            assert isinstance(got, task_outcomes.TaskExists)
             self.observe()
             return
         others = st.sampled_from([name for name in jobs if name != task] or [""])
@@ -382,17 +385,17 @@ class TaskMachine(RuleBasedStateMachine):
 
     def _refused(self, got: object, job: Job) -> None:
         match got:
-            case core.Taken(holder=holder):
+            case task_outcomes.Taken(holder=holder):
                 assert job.held is not None
                 assert holder == job.held.agent
-            case core.TaskBlocked(on=on) if on:
+            case task_outcomes.TaskBlocked(on=on) if on:
                 assert job.state == "blocked"
                 assert self.model.jobs[on].state != "complete"
-            case core.TaskBlocked(guard=guard) if guard:
+            case task_outcomes.TaskBlocked(guard=guard) if guard:
                 assert self.model.kept(job)
-            case core.TaskBlocked():
+            case task_outcomes.TaskBlocked():
                 assert (job.state, self.model.is_due(job)) == ("pending", False)
-            case core.NoTask(state=state):
+            case task_outcomes.NoTask(state=state):
                 assert state == job.state
                 assert state in ("complete", *core.UNSUCCESSFUL)
             case other:
@@ -401,7 +404,7 @@ class TaskMachine(RuleBasedStateMachine):
     def _claimed(
         self, session: str, got: object, job: Job, ttl: float | None, *, last: bool = True
     ) -> None:
-        assert isinstance(got, core.Claimed), got
+        assert isinstance(got, task_outcomes.Claimed), got
         agent = self.clients[session].context.identity.actor.agent
         told = (got.task, got.holder, got.data, got.attempt, got.priority, frozenset(got.requires))
         attempt = job.attempts + 1
@@ -423,11 +426,11 @@ class TaskMachine(RuleBasedStateMachine):
         if not self._lives(session):
             with suppress(Lapsed):
                 got = client.run(client.tasks.next(can=can, ttl=ttl, limit=limit))
-                assert isinstance(got, core.NoTask)
+                assert isinstance(got, task_outcomes.NoTask)
             self.observe()
             return None
         got = client.run(client.tasks.next(can=can, ttl=ttl, limit=limit))
-        several = (got, *(got.others if isinstance(got, core.Claimed) else ()))
+        several = (got, *(got.others if isinstance(got, task_outcomes.Claimed) else ()))
         assert len(several) <= limit
         # As if each was claimed right after the one before.
         return [
@@ -441,12 +444,12 @@ class TaskMachine(RuleBasedStateMachine):
         client = self.clients[session]
         best = [job for job in self.model.ready(can) if not self.model.too_late(job)][:1]
         lost = {job.name for job in self.model.lost()}
-        if isinstance(got, core.Claimed) and got.task in lost:
+        if isinstance(got, task_outcomes.Claimed) and got.task in lost:
             assert not best or not client.store.capabilities.transacts, "the ready come first"
             self.model.fail(self.model.jobs[got.task])
             best = [job for job in self.model.ready(can) if not self.model.too_late(job)][:1]
         if not best:
-            assert isinstance(got, core.NoTask), got
+            assert isinstance(got, task_outcomes.NoTask), got
             self.observe()
             assert not self.model.lost(), "lost tasks are reclaimed before the answer 'nothing'"
             left = [job for job in self.model.ready(can) if not self.model.too_late(job)]
@@ -485,7 +488,7 @@ class TaskMachine(RuleBasedStateMachine):
 
     def _and_next(self, held: Held, got: Any, after: Terms) -> None:
         """As if ``next`` was called right after: the end of a task, then the best one."""
-        if isinstance(got, core.TaskCompleted | core.TaskFailed) and after:
+        if isinstance(got, task_outcomes.TaskCompleted | task_outcomes.TaskFailed) and after:
             self._is_best(held.session, got.next, after["can"], after["ttl"])
         else:
             assert getattr(got, "next", None) is None, "a refusal claims nothing"
@@ -495,14 +498,14 @@ class TaskMachine(RuleBasedStateMachine):
         job, client, token = self._speaks(held, named=named)
         got = client.run(client.tasks.complete(held.task, token=token, result=1, **after))
         if self._has_lapsed(job, held, token):
-            assert isinstance(got, core.TaskFenced), got
+            assert isinstance(got, task_outcomes.TaskFenced), got
         elif self._is_its(job, held, token):
             free = self.model.complete(job)
-            assert isinstance(got, core.TaskCompleted), got
+            assert isinstance(got, task_outcomes.TaskCompleted), got
             assert not got.already
             assert got.unblocked == free or (self.cramped and got.unblocked <= free)
         elif job.state == "complete" and self._was_its(job, held, token):
-            assert isinstance(got, core.TaskCompleted), got
+            assert isinstance(got, task_outcomes.TaskCompleted), got
             assert got.already
         else:
             self._fenced(got, token)
@@ -512,12 +515,12 @@ class TaskMachine(RuleBasedStateMachine):
         job, client, token = self._speaks(held, named=named)
         got = client.run(client.tasks.fail(held.task, "why", token=token, retry=retry, **after))
         if self._has_lapsed(job, held, token):
-            assert isinstance(got, core.TaskFenced), got
+            assert isinstance(got, task_outcomes.TaskFenced), got
         elif self._is_its(job, held, token):
             self.model.fail(job, retry=retry)
-            assert isinstance(got, core.TaskFailed), got
+            assert isinstance(got, task_outcomes.TaskFailed), got
             assert (got.state, got.attempts, got.already) == (job.state, job.attempts, False)
-        elif isinstance(got, core.TaskFailed):
+        elif isinstance(got, task_outcomes.TaskFailed):
             assert got.already
             assert self._was_its(job, held, token)
         else:
@@ -528,9 +531,9 @@ class TaskMachine(RuleBasedStateMachine):
         job, client, token = self._speaks(held, named=named)
         got = client.run(client.tasks.release(held.task, token=token))
         if self._has_lapsed(job, held, token):
-            assert isinstance(got, core.TaskFenced), got
+            assert isinstance(got, task_outcomes.TaskFenced), got
         elif self._is_its(job, held, token):
-            assert isinstance(got, core.TaskReleased), got
+            assert isinstance(got, task_outcomes.TaskReleased), got
             self.model.release(job)
         else:
             self._fenced(got, token)
@@ -542,9 +545,9 @@ class TaskMachine(RuleBasedStateMachine):
         got = client.run(client.tasks.progress(held.task, 0.5, "half", token=token))
         own = job.held if self._is_its(job, held, token) else None
         if own is not None and self.model.alive(own):
-            assert isinstance(got, core.ProgressNoted), got
+            assert isinstance(got, task_outcomes.ProgressNoted), got
         elif own is not None:
-            assert isinstance(got, core.TaskFenced)
+            assert isinstance(got, task_outcomes.TaskFenced)
         else:
             self._fenced(got, token)
         self.observe()
@@ -554,13 +557,13 @@ class TaskMachine(RuleBasedStateMachine):
         got = client.run(client.tasks.heartbeat(held.task, token=token))
         own = job.held if self._is_its(job, held, token) else None
         if own is not None and self.model.alive(own):
-            assert isinstance(got, core.TaskExtended), got
+            assert isinstance(got, task_outcomes.TaskExtended), got
             if own.ttl is None:
                 self._live(own.session, self.clients[own.session].context.identity.session_ttl)
             elif self.moves:
                 own.ends = self.now + own.ttl
         elif own is not None:
-            assert isinstance(got, core.TaskFenced)
+            assert isinstance(got, task_outcomes.TaskFenced)
         else:
             self._fenced(got, token)
         self.observe()
@@ -591,14 +594,18 @@ class TaskMachine(RuleBasedStateMachine):
 
     def _fenced(self, got: object, token: int | None) -> None:
         """Without a token an earlier claim is not known without limit."""
-        known = (core.TaskFenced, core.TaskNotOwner) if token is None else core.TaskFenced
+        known = (
+            (task_outcomes.TaskFenced, task_outcomes.TaskNotOwner)
+            if token is None
+            else task_outcomes.TaskFenced
+        )
         assert isinstance(got, known), got
 
     def meddle(self, data: st.DataObject) -> None:
         """An agent that never had it, with a token that no claim has yet."""
         task, client = self._task(data), self.clients[self._worker(data)]
         for act in (client.tasks.complete, client.tasks.release, client.tasks.fail):
-            assert isinstance(client.run(act(task, token=2**53 - 1)), core.TaskNotOwner)
+            assert isinstance(client.run(act(task, token=2**53 - 1)), task_outcomes.TaskNotOwner)
         self.observe()
 
     def cancel(self, data: st.DataObject) -> None:
@@ -606,12 +613,12 @@ class TaskMachine(RuleBasedStateMachine):
         job = self.model.jobs[task]
         got = client.run(client.tasks.cancel(task))
         if job.state in ("blocked", "pending", "running"):
-            assert got == core.TaskCancelled(task=task)
+            assert got == task_outcomes.TaskCancelled(task=task)
             self.model.cancel(job)
         elif job.cancelled:
-            assert got == core.TaskCancelled(task=task, already=True)
+            assert got == task_outcomes.TaskCancelled(task=task, already=True)
         else:
-            assert isinstance(got, core.Unchanged)
+            assert isinstance(got, task_outcomes.Unchanged)
             assert got.state == job.state
         self.observe()
 
@@ -622,9 +629,9 @@ class TaskMachine(RuleBasedStateMachine):
         got = client.run(client.tasks.retry(task))
         if job.state in ("failed", "dead"):
             self.model.retry(job)
-            assert got == core.Retried(task=task, state=self._state(job))  # type: ignore[arg-type]
+            assert got == task_outcomes.Retried(task=task, state=self._state(job))  # type: ignore[arg-type]
         else:
-            assert isinstance(got, core.Unchanged)
+            assert isinstance(got, task_outcomes.Unchanged)
             assert got.state in (job.state, self._state(job)), "a claim notices a closed gate"
         self.observe()
 

@@ -9,7 +9,8 @@ import pytest
 
 from interlock.core import codec, keys
 from interlock.errors import BadInput
-from interlock.nouns.tasks.task import STATES, NoTask, Spec
+from interlock.nouns.tasks.task import STATES, Spec
+from interlock.nouns.tasks.task_outcomes import NoTask
 from interlock.nouns.tasks.task_view import TaskTree
 from interlock.nouns.tasks.tree import _COLOURS
 from interlock.runtime.text import render

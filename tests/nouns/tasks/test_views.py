@@ -14,7 +14,8 @@ import interlock
 from interlock.core import codec, keys
 from interlock.errors import BadInput, BadName, StoreDamaged
 from interlock.nouns.tasks import views
-from interlock.nouns.tasks.task import STATES, Claimed, NoTask, Spec, TaskStatus
+from interlock.nouns.tasks.task import STATES, Spec, TaskStatus
+from interlock.nouns.tasks.task_outcomes import Claimed, NoTask
 from interlock.nouns.tasks.task_view import TaskList, TaskView
 from interlock.runtime.text import render
 from interlock.store import Committed, Put, Range, Ref, Snapshot, Txn

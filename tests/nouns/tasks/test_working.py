@@ -21,7 +21,8 @@ from interlock.client_tasks import Claim
 from interlock.clock import SystemClock
 from interlock.core import keys
 from interlock.errors import Lapsed, Lost, StoreAway, StoreBusy, Unavailable
-from interlock.nouns.tasks.task import NoTask, State, TaskEvent
+from interlock.nouns.tasks.task import State, TaskEvent
+from interlock.nouns.tasks.task_outcomes import NoTask
 from interlock.nouns.tasks.task_reader import decode_result, decode_status
 from interlock.nouns.tasks.worker import SIGNALS
 from interlock.steps import drive, drive_async

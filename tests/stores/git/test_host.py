@@ -27,7 +27,7 @@ from interlock.errors import (
 from interlock.faces.cli.connect import url_of
 from interlock.nouns.fleet.moving import StoreCopy
 from interlock.nouns.requests import outcomes as out
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.store import Put
 from interlock.stores import open_store, shown
 from interlock.stores.git import GitStore, looks

@@ -10,7 +10,7 @@ import pytest
 from tests.stores.git.conftest import Opens, Remote
 
 import interlock
-from interlock.nouns.tasks.task import Claimed
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.store import Put, Txn
 from interlock.stores.git import GitStore
 from interlock.stores.git.store import folder_size

@@ -148,7 +148,7 @@ def _done(outcome: object) -> str:
     from interlock.core.outcomes import Acquired, Listing
     from interlock.nouns.agents.session_rules import Joined
     from interlock.nouns.messages.query import Handed
-    from interlock.nouns.tasks.task import Checked
+    from interlock.nouns.tasks.task_outcomes import Checked
     from interlock.runtime.text import render
 
     if isinstance(outcome, Acquired | Checked | Joined | Listing):
@@ -178,7 +178,7 @@ def _asked_for(outcome: object) -> str | None:
     from interlock.nouns.messages.message import Sent
     from interlock.nouns.messages.query import QueryAnswered
     from interlock.nouns.pipelines.pipeline import PipelineStarted
-    from interlock.nouns.tasks.task import Imported, Published, TaskCompleted, TaskFailed
+    from interlock.nouns.tasks.task_outcomes import Imported, Published, TaskCompleted, TaskFailed
 
     kind = type(outcome).__name__
     if (field := _QUIET_FIELDS.get(kind)) is not None:  # to import them would take too long

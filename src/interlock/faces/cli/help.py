@@ -71,9 +71,8 @@ _NOUNS = {
 }  # fmt: skip
 _PLANNED = frozenset(
     (
-        "budget", "hook", "merge", "open", "pipeline", "prime",
-        "quarantine", "rebase", "request", "reservations", "reserve", "setup", "top",
-        "unreserve", "up", "watch-branch",
+        "budget", "hook", "merge", "open", "prime", "rebase", "reservations", "reserve", "setup",
+        "top", "unreserve", "watch-branch",
     )
 )  # fmt: skip
 """Planned commands."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from asyncio import CancelledError
 
     from interlock.aio import Fleet
-    from interlock.nouns.tasks.held_claim import ClaimHandle
+    from interlock.nouns.tasks.claim_handle import ClaimHandle
 
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL for a program whose claim is lost."""

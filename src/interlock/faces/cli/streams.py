@@ -34,7 +34,7 @@ from interlock.store import Resync
 if TYPE_CHECKING:
     from interlock.client import Fleet
     from interlock.client_blocks import Stream
-    from interlock.nouns.tasks.noun import TaskWatch
+    from interlock.nouns.tasks.view_noun import TaskWatch
 
 _MISSED = 100_000
 """What the record may still have of the entries that a feed dropped, sealed ones above all."""

@@ -45,8 +45,9 @@ from interlock.steps import drive_async
 
 if TYPE_CHECKING:
     from interlock.aio import Fleet
-    from interlock.aio_tasks import Claim, Worker
-    from interlock.nouns.tasks.noun import TaskRun
+    from interlock.aio_tasks import Claim
+    from interlock.aio_worker import Worker
+    from interlock.nouns.tasks.claim_noun import TaskRun
 
 KEPT = 16 * 1024
 """Bytes of the end of an output that are kept with the task."""

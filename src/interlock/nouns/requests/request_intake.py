@@ -46,9 +46,9 @@ from interlock.nouns.swarms.envelope import EnvelopeRefused, OpenedEnvelope, bod
 from interlock.nouns.swarms.head import ALL_AGENTS, RequestHead
 from interlock.nouns.swarms.limits import NO_COUNTS
 from interlock.nouns.swarms.reputation import UNKNOWN
-from interlock.nouns.tasks import progress_rules
-from interlock.nouns.tasks import rules as task_rules
-from interlock.nouns.tasks.task import Claimed, ClaimRequest, Spec
+from interlock.nouns.tasks import claim_rules, progress_rules
+from interlock.nouns.tasks.task import ClaimRequest, Spec
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.nouns.tasks.task_reader import TaskReader
 from interlock.nouns.tasks.waiting_workers import ReservedSlot, reserve
 from interlock.runtime.attempt import Unchecked
@@ -413,7 +413,7 @@ def _publish(
     claimed: dict[str, Claimed] = {}
     for id_, spec in specs.items():
         if id_ in claims:
-            claimed[id_] = task_rules.create_claimed(changes, claims[id_], spec)
+            claimed[id_] = claim_rules.create_claimed(changes, claims[id_], spec)
             if id_ in wakes:
                 changes.wake_workers(spec)
         else:

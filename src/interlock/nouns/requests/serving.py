@@ -26,8 +26,8 @@ from interlock.nouns.requests.request import (
     require_confidence,
 )
 from interlock.nouns.swarms.head import ABILITY, BODY_LIMIT, require_body
-from interlock.nouns.tasks.task import (
-    Claimant,
+from interlock.nouns.tasks.task import Claimant
+from interlock.nouns.tasks.task_outcomes import (
     Claimed,
     CompleteOutcome,
     FailOutcome,
@@ -39,7 +39,8 @@ from interlock.steps import Op
 if TYPE_CHECKING:
     from interlock.client_context import Context
     from interlock.nouns.swarms.swarm import OwnSwarm
-    from interlock.nouns.tasks.held_claim import ClaimHandle, Ending
+    from interlock.nouns.tasks.claim_handle import ClaimHandle
+    from interlock.nouns.tasks.held_claim import Ending
     from interlock.nouns.tasks.next_claim import NextClaim
 
 REASON = 1000

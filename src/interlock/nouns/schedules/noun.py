@@ -1,10 +1,25 @@
 """The declaration of schedules: their requests, operations, keys, and what they add to others."""
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 from interlock.core import keys
 from interlock.nouns.schedules import schedule as core
 from interlock.nouns.tasks import task as task_types
+from interlock.nouns.tasks.publish_options import (
+    Backoff,
+    BackoffMost,
+    Data,
+    Evidence,
+    Guards,
+    Labels,
+    Needs,
+    Priority,
+    Requires,
+    Retries,
+    Text,
+    Title,
+    shared_terms,
+)
 from interlock.runtime.noun import KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Given, Operation, Request, option
 
@@ -12,7 +27,6 @@ if TYPE_CHECKING:
     from interlock.nouns.fleet.calls import FleetCalls
     from interlock.steps import Op
 
-Names: TypeAlias = tuple[str, ...]
 Name = Annotated[str, option("name", "the name of the schedule", positional=True)]
 
 
@@ -36,40 +50,22 @@ class ScheduleAdd(Request, frozen=True, kw_only=True):
         str,
         option("text", "if no process looked in time: publish the last run (once), all, or none"),
     ] = "once"
-    title: Annotated[str, option("text", "what its tasks are about, in a line")] = ""
-    text: Annotated[str, option("body", "what to do, in any words, up to 64 KiB")] = ""
-    data: Annotated[Any, option("json", "the data for the worker: JSON, up to 1 MiB")] = None
-    priority: Annotated[
-        int,
-        option(
-            "int",
-            "a lower number comes first",
-            least=keys.LEAST_PRIORITY,
-            most=keys.GREATEST_PRIORITY,
-        ),
-    ] = task_types.PRIORITY
-    needs: Annotated[Names, option("names", "tasks that must be complete before each starts")] = ()
-    requires: Annotated[
-        Names, option("names", "abilities that 'task next' asks of the worker")
-    ] = ()
-    label: Annotated[Names, option("names", "labels to filter by")] = ()
-    guard: Annotated[Names, option("names", "guards that must pass before one can be claimed")] = ()
-    evidence: Annotated[
-        Names, option("names", "guards that must pass before one can be completed")
-    ] = ()
+    title: Title = ""
+    text: Text = ""
+    data: Data = None
+    priority: Priority = task_types.PRIORITY
+    needs: Needs = ()
+    requires: Requires = ()
+    label: Labels = ()
+    guard: Guards = ()
+    evidence: Evidence = ()
     deadline: Annotated[
         str | None,
         option("text", "a dead letter if no worker began it so long after its publishing: 30m"),
     ] = None
-    retries: Annotated[
-        int, option("int", "how often a failed attempt is repeated", most=task_types.MOST_RETRIES)
-    ] = task_types.RETRIES
-    backoff: Annotated[
-        Duration, option("duration", "pause after a failed attempt, doubled with each one")
-    ] = task_types.BACKOFF
-    backoff_most: Annotated[Duration, option("duration", "the longest pause")] = (
-        task_types.BACKOFF_MOST
-    )
+    retries: Retries = task_types.RETRIES
+    backoff: Backoff = task_types.BACKOFF
+    backoff_most: BackoffMost = task_types.BACKOFF_MOST
     replace: Annotated[bool, option("flag", "replace a schedule of the same name")] = False
     given: Given = ()
 
@@ -121,19 +117,8 @@ def _add(fleet: "FleetCalls", request: ScheduleAdd) -> "Op[core.AddOutcome]":
         cron=request.cron,
         zone=request.zone,
         missed=request.missed,
-        title=request.title,
-        text=request.text,
-        priority=request.priority,
-        requires=request.requires,
-        needs=request.needs,
-        labels=request.label,
-        guard=request.guard,
-        evidence=request.evidence,
-        deadline=request.deadline,
-        retries=request.retries,
-        backoff=request.backoff,
-        backoff_most=request.backoff_most,
         replace=request.replace,
+        **shared_terms(request),
     )
 
 

@@ -1,16 +1,9 @@
 """Claims tasks: by name, or the next one that is ready.
 
-A claim by name takes one round trip if it is uncontended.  Nothing is read first: the commit checks
-that the status is that of a task without an attempt, and returns its data; a conflict returns the
-winner.
-
 The next task is chosen from a small window of the ``ready`` index, best first.  On a local engine
 the choice is a part of the transaction, so the order is exact and claims never conflict.  Across a
 network other workers may take the same task; a worker that loses chooses from twice as many at its
 next attempt, and from half as many after each success, so a single worker keeps the exact order.
-
-If a call raises while its claim may be committed, the claim is released, at once or as soon as the
-store answers: the caller either learns of its claim, or has none.
 """
 
 from __future__ import annotations
@@ -19,20 +12,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
-from msgspec import Raw
 from msgspec.structs import replace
 
-from interlock.core import codec, keys
+from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.errors import InterlockError, Lapsed, StoreDamaged, StoreTrouble
-from interlock.nouns.grants import handover
-from interlock.nouns.grants.handover import PendingRelease
+from interlock.errors import InterlockError, StoreDamaged
 from interlock.nouns.grants.service import GrantService
-from interlock.nouns.tasks import rules
 from interlock.nouns.tasks import task as task_types
+from interlock.nouns.tasks import task_outcomes
+from interlock.nouns.tasks.claim_attempt import (
+    ClaimAttempt,
+    ClaimAttempts,
+    is_plain,
+    session_expired,
+)
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping
 from interlock.nouns.tasks.ready_index import (
     SETS_AT_ONCE,
@@ -41,17 +36,14 @@ from interlock.nouns.tasks.ready_index import (
     ReadyWindowReader,
     delete_idle_sets,
 )
-from interlock.nouns.tasks.task_reader import TaskReader, change, decode_ready, decode_spec
-from interlock.runtime import callers
-from interlock.runtime.attempt import ALIVE, DecideOp
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Identity
-from interlock.runtime.reads import every, outside
-from interlock.runtime.runner import Decided, Runner
+from interlock.runtime.reads import outside
+from interlock.runtime.runner import Runner
 from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import Item, Range, Snapshot, Watch
 
 if TYPE_CHECKING:
-    from interlock.nouns.tasks.claim_wait import TaskWait
     from interlock.nouns.tasks.next_claim import NextClaim
     from interlock.nouns.tasks.several_claims import SeveralClaims
 
@@ -73,61 +65,25 @@ _NAP, _LONGEST_NAP = 5.0, 20.0
 """A waiter looks this often; less and less often while no claim or rest could expire."""
 _STUCK = (keys.TODO, keys.CLAIMS, keys.BEHIND_GUARDS)
 """Indexes of tasks that may become ready without a commit, in addition to ``due``."""
-_SPECS = 512
-_FRESH = codec.encode(task_types.FRESH)
 
 
-class ClaimAttempt:
-    """One call that claims: its terms, and what it may have committed so far, a claim or a wait."""
-
-    __slots__ = (
-        "asleep", "began", "caller", "identity", "limit", "looked", "task_wait", "terms", "ttl",
-        "unsettled",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        identity: Identity,
-        ttl: float | None,
-        caller: callers.LocalCaller | None,
-        began: float,
-    ) -> None:
-        self.identity = identity
-        self.began = began
-        self.ttl = ttl
-        self.limit = 1
-        """How many tasks it claims at most."""
-        self.caller = None if identity.caller else caller
-        self.terms = callers.caller_terms(identity.caller, caller)
-        self.asleep: Callable[[], None] | None = None
-        """Called before each sleep of a wait."""
-        self.looked = False
-        """Whether this host has looked at the outside for a guard; it does so once in a call."""
-        self.unsettled: tuple[task_types.ClaimRequest, ...] = ()
-        """The claims that it may have committed."""
-        self.task_wait: TaskWait | None = None
-
-
-class ClaimService:
+class ClaimService(ClaimAttempts):
     """Claims by name and claims of the next task, as generators for a driver."""
 
     def __init__(
         self, runner: Runner, grants: GrantService, housekeeping: TaskHousekeeping
     ) -> None:
-        self.runner = runner
-        self._grants = grants
+        super().__init__(runner, grants)
         self._housekeeping = housekeeping
         self._allow = runner.capabilities.allow
         self.ready = ReadyWindowReader(runner, housekeeping.wall)
         self._spread = 1
         self._calls = 0
         self._fast_path_from = 0.0
-        self.specs: dict[str, task_types.Spec] = {}
-        """Tasks that this client claimed blindly, without their data."""
 
     def by_name(
         self, identity: Identity, task: str, *, ttl: float | None, wait: float
-    ) -> Op[task_types.ClaimOutcome]:
+    ) -> Op[task_outcomes.ClaimOutcome]:
         """Claim one task; with ``wait``, wait until it can be claimed."""
         attempt = self.new_attempt(identity, ttl)
         request = self.request_for(attempt, task)
@@ -149,7 +105,7 @@ class ClaimService:
         wait: float,
         limit: int = 1,
         asleep: Callable[[], None] | None = None,
-    ) -> Op[task_types.ClaimOutcome]:
+    ) -> Op[task_outcomes.ClaimOutcome]:
         """Claim the best ready task that we can do; damaged ones are passed over.
 
         Up to ``limit`` tasks are claimed by one commit, as far as they are simply ready
@@ -209,66 +165,14 @@ class ClaimService:
             return False
         return self.runner.clock.monotonic() >= self._fast_path_from
 
-    def new_attempt(self, identity: Identity, ttl: float | None) -> ClaimAttempt:
-        """A call that claims, from now on."""
-        return ClaimAttempt(
-            identity, ttl, self._grants.current_caller(), self.runner.clock.monotonic()
-        )
-
-    def guarded(
-        self, attempt: ClaimAttempt, op: Op[T], made: Callable[[T], tuple[task_types.Claimed, ...]]
-    ) -> Op[T]:
-        """Run a call; if it raises, release the claims that it may have made.
-
-        The listed wait is deleted however the call ends; the commit of a claim or of a refused
-        wait deletes it, too.
-        """
-        call_handover = handover.current(self._grants)
-        call_handover.add(attempt, partial(self._pending_releases, attempt))
-        try:
-            outcome = yield from op
-            if claims := made(outcome):
-                if attempt.caller is not None:
-                    for claimed in claims:
-                        owner, token = (keys.owner(claimed.task),), claimed.token or 0
-                        self._grants.holders.add(attempt.caller, owner, token)
-                return outcome  # an interrupt up to here releases it
-            if not isinstance(outcome, task_types.TaskDeadlock):
-                for release in self._pending_releases(attempt, claim=False):
-                    yield from self._grants.release_or_queue(release)
-            call_handover.remove(attempt)
-            return outcome  # noqa: TRY300 - so does one here
-        except (StoreTrouble, GeneratorExit):
-            for release in self._pending_releases(attempt):
-                self._grants.add_pending(release)
-            call_handover.remove(attempt)
-            raise
-        except BaseException as error:
-            refused = isinstance(error, InterlockError)  # only the wait was committed
-            for release in self._pending_releases(attempt, claim=not refused):
-                yield from self._grants.release_or_queue(release)
-            call_handover.remove(attempt)
-            raise
-
-    def _pending_releases(
-        self, attempt: ClaimAttempt, *, claim: bool = True
-    ) -> Iterator[PendingRelease]:
-        """The releases of the claims (``claim``) and of the wait that a call may have committed."""
-        for request in attempt.unsettled if claim else ():
-            identity = replace(attempt.identity, actor=attempt.identity.actor.plain)
-            release = partial(self.take_back, identity, request.task, request.claim)
-            yield PendingRelease(request.claim, f"task/{request.task}", release)
-        if attempt.task_wait is not None and (listed := attempt.task_wait.withdrawal) is not None:
-            yield listed
-
     def _retry_until(
         self,
         attempt: ClaimAttempt,
         scope: str,
         wait: float,
-        try_once: Callable[[], Op[task_types.ClaimOutcome]],
+        try_once: Callable[[], Op[task_outcomes.ClaimOutcome]],
         sleep_on: Callable[[bool], Op[bool]] | None = None,
-    ) -> Op[task_types.ClaimOutcome]:
+    ) -> Op[task_outcomes.ClaimOutcome]:
         """Try, and retry after each change, until the wait is over.
 
         ``sleep_on`` is a cheap read before each retry, which knows whether a change ended the
@@ -302,10 +206,10 @@ class ClaimService:
             if watch is not None:
                 watch.close()
 
-    def _sleep_limit(self, outcome: task_types.ClaimOutcome) -> float:
+    def _sleep_limit(self, outcome: task_outcomes.ClaimOutcome) -> float:
         """The longest sleep: until a claim or a rest may expire, which no watch reports."""
         match outcome:
-            case task_types.Taken(expires_in=left) | task_types.TaskBlocked(retry_in=left):
+            case task_outcomes.Taken(expires_in=left) | task_outcomes.TaskBlocked(retry_in=left):
                 soon = left
             case _:
                 soon = self._housekeeping.seconds_to_next_look()
@@ -313,10 +217,10 @@ class ClaimService:
         longest = self._allow(_NAP)
         return longest if soon is None else min(longest, max(soon, grain / 4) + 0.002)
 
-    def _next_nap(self, outcome: task_types.ClaimOutcome, last: float) -> float:
+    def _next_nap(self, outcome: task_outcomes.ClaimOutcome, last: float) -> float:
         """The sleep after one without a change, which lasted so long: twice as long.
 
-        It is no longer than until the first known appointment; after a change it is short again.
+        It ends before the first known task or schedule is due; after a change it is short again.
         """
         if not last:
             return self._sleep_limit(outcome)
@@ -326,7 +230,7 @@ class ClaimService:
 
     def _claim_named(
         self, attempt: ClaimAttempt, request: task_types.ClaimRequest
-    ) -> Op[task_types.ClaimOutcome]:
+    ) -> Op[task_outcomes.ClaimOutcome]:
         if attempt.task_wait is not None:
             request = attempt.task_wait.request
         actor, blind = attempt.identity.actor, not self.runner.capabilities.transacts
@@ -334,10 +238,10 @@ class ClaimService:
             outcome = yield from self._claim(attempt, request, None, blind=blind)
             if outcome == "stale":
                 yield from self._housekeeping.reclaim(actor, request.task)
-            elif isinstance(outcome, task_types.TaskBlocked) and outcome.on:
+            elif isinstance(outcome, task_outcomes.TaskBlocked) and outcome.on:
                 if not (yield from self._housekeeping.drain(actor, outcome.on)):
                     return outcome
-            elif isinstance(outcome, task_types.TaskBlocked) and outcome.guard:
+            elif isinstance(outcome, task_outcomes.TaskBlocked) and outcome.guard:
                 still = yield from self._check_gate(attempt, outcome)
                 if still is not None:
                     return still
@@ -346,8 +250,8 @@ class ClaimService:
             blind = False
 
     def _check_gate(
-        self, attempt: ClaimAttempt, blocked: task_types.TaskBlocked
-    ) -> Op[task_types.TaskBlocked | None]:
+        self, attempt: ClaimAttempt, blocked: task_outcomes.TaskBlocked
+    ) -> Op[task_outcomes.TaskBlocked | None]:
         """Check the guard again that keeps a task; None if it does not keep it now."""
         from interlock.nouns.tasks import gates
 
@@ -358,7 +262,7 @@ class ClaimService:
 
     def _claim_best(
         self, attempt: ClaimAttempt, able: frozenset[str]
-    ) -> Op[task_types.ClaimOutcome]:
+    ) -> Op[task_outcomes.ClaimOutcome]:
         """Claim the best task at this moment; housekeeping comes before the answer ``NoTask``."""
         identity = attempt.identity
         self._calls += 1
@@ -379,11 +283,11 @@ class ClaimService:
                 return outcome
             if last or not (yield from self._housekeeping.step(identity.actor)):
                 break
-        return task_types.NoTask(reason="no task that is ready is one that you can do")
+        return task_outcomes.NoTask(reason="no task that is ready is one that you can do")
 
     def _claim_several(
         self, attempt: ClaimAttempt, able: frozenset[str]
-    ) -> Op[task_types.Claimed | None]:
+    ) -> Op[task_outcomes.Claimed | None]:
         """Claim several tasks with one commit; None if none is simply ready."""
         from interlock.nouns.tasks.several_claims import SeveralClaims
 
@@ -403,18 +307,18 @@ class ClaimService:
             return not (window.places or window.due)
         own = (keys.live(identity.actor.session),) if identity.joined else ()
         stuck = [Range(prefix, limit=1) for prefix in _STUCK]
-        refs, later = self.ready.heads(able), self._housekeeping.appointments()
+        refs, later = self.ready.heads(able), self._housekeeping.due_ranges()
         snapshot: Snapshot = yield Read(*own, *stuck, *later, *refs)
         if own and snapshot[own[0]] is None:
             raise session_expired(identity)
         if any(found for page, found in snapshot.ranges.items() if page not in later):
             return False
         pages = [snapshot.ranges[page] for page in later]
-        return self._housekeeping.only_appointments(pages) and self.ready.current(snapshot)
+        return self._housekeeping.nothing_due(pages) and self.ready.current(snapshot)
 
     def _claim_in_transaction(
         self, attempt: ClaimAttempt, able: frozenset[str]
-    ) -> Op[task_types.ClaimOutcome | None]:
+    ) -> Op[task_outcomes.ClaimOutcome | None]:
         """Choose and claim in one transaction."""
         base = yield from self.runner.base()
         identity, request = attempt.identity, self.request_for(attempt, "")
@@ -427,7 +331,7 @@ class ClaimService:
                 partial(self.choosing, attempt, request, base, able, found, enough=enough),
                 identity.actor,
             )
-            if isinstance(done.outcome, task_types.Claimed):
+            if isinstance(done.outcome, task_outcomes.Claimed):
                 self.narrow()
                 return (yield from self.with_token(done.outcome, done, base))
             attempt.unsettled = ()
@@ -440,7 +344,7 @@ class ClaimService:
                 places = [place.key for place in found[-1].places]
                 if not (yield from self._housekeeping.delete_ready_entries(identity.actor, places)):
                     return None
-            elif isinstance(done.outcome, task_types.TaskBlocked):
+            elif isinstance(done.outcome, task_outcomes.TaskBlocked):
                 yield from self._check_gate(attempt, done.outcome)
             elif done.outcome == "nothing":
                 return None
@@ -455,7 +359,7 @@ class ClaimService:
         *,
         enough: bool,
         guarded: bool = True,
-    ) -> DecideOp[task_types.ClaimOutcome | str]:
+    ) -> DecideOp[task_outcomes.ClaimOutcome | str]:
         """Decide to claim the first task of a window that can be claimed; appends the window.
 
         Unless ``guarded`` is true, a task that has guards is not claimed.
@@ -475,7 +379,7 @@ class ClaimService:
 
     def _claim_optimistically(
         self, attempt: ClaimAttempt, able: frozenset[str]
-    ) -> Op[task_types.ClaimOutcome | None]:
+    ) -> Op[task_outcomes.ClaimOutcome | None]:
         """Choose, then claim; choose again if another worker was faster."""
         woken = 0
         while True:
@@ -490,7 +394,7 @@ class ClaimService:
             for _ in range(_TRIES):
                 place = self.pick(places)
                 outcome = yield from self._try_entry(attempt, place)
-                if isinstance(outcome, task_types.Claimed):
+                if isinstance(outcome, task_outcomes.Claimed):
                     return outcome
                 if outcome == "expired" or not places:
                     break
@@ -501,7 +405,7 @@ class ClaimService:
 
     def plain_ones(self, places: Iterable[Item]) -> Iterator[Item]:
         """These entries, up to the first one whose task cannot be guessed from it."""
-        return takewhile(_plain, places)
+        return takewhile(is_plain, places)
 
     def narrow(self) -> None:
         """No other worker was faster: choose from fewer the next time."""
@@ -511,12 +415,14 @@ class ClaimService:
         """Another worker was faster: choose from more the next time."""
         self._spread = min(2 * self._spread, WIDTH)
 
-    def _try_entry(self, attempt: ClaimAttempt, place: Item) -> Op[task_types.ClaimOutcome | str]:
+    def _try_entry(
+        self, attempt: ClaimAttempt, place: Item
+    ) -> Op[task_outcomes.ClaimOutcome | str]:
         """Claim the task of this entry; ``expired`` if the deadlines of others may be over, too."""
         actor = attempt.identity.actor
         request = self.request_for(attempt, keys.task_in_index(place.key))
-        outcome = yield from self._claim(attempt, request, place, blind=_plain(place))
-        if isinstance(outcome, task_types.Claimed):
+        outcome = yield from self._claim(attempt, request, place, blind=is_plain(place))
+        if isinstance(outcome, task_outcomes.Claimed):
             return outcome
         if outcome == "gone":
             self.widen()
@@ -524,7 +430,7 @@ class ClaimService:
             yield from self._housekeeping.reclaim(actor, request.task)
         elif outcome == "expired":
             yield from self._housekeeping.expire_best(actor, place.key)
-        elif isinstance(outcome, task_types.TaskBlocked) and outcome.leaf:
+        elif isinstance(outcome, task_outcomes.TaskBlocked) and outcome.leaf:
             yield from self._check_gate(attempt, outcome)
         elif not isinstance(outcome, str):
             yield from self._housekeeping.delete_ready_entry(actor, place.key)
@@ -537,151 +443,21 @@ class ClaimService:
         place: Item | None,
         *,
         blind: bool,
-    ) -> Op[task_types.ClaimOutcome | str]:
+    ) -> Op[task_outcomes.ClaimOutcome | str]:
         identity, base = attempt.identity, (yield from self.runner.base())
         guess = self._guess(attempt, request, place) if blind else {}
         key, blinds = "" if place is None else place.key, iter((blind,))
 
-        def deciding() -> DecideOp[task_types.ClaimOutcome | str]:
+        def deciding() -> DecideOp[task_outcomes.ClaimOutcome | str]:
             return self.deciding(attempt, request, base, key, blind=next(blinds, False))
 
         attempt.unsettled = (request,)
         done = yield from self.runner.change(deciding, identity.actor, guess)
-        if isinstance(done.outcome, task_types.Claimed):
+        if isinstance(done.outcome, task_outcomes.Claimed):
             self.narrow()
             return (yield from self.with_token(done.outcome, done, base))
         attempt.unsettled = ()
         return done.outcome
-
-    def blind_guess(
-        self, attempt: ClaimAttempt, request: task_types.ClaimRequest, place: Item
-    ) -> dict[str, Item | None]:
-        """The guess for a claim that knows the entry of its task; none if it has to read more."""
-        return self._guess(attempt, request, place) if _plain(place) else {}
-
-    def _guess(
-        self, attempt: ClaimAttempt, request: task_types.ClaimRequest, place: Item | None
-    ) -> dict[str, Item | None]:
-        status, actor = keys.status(request.task), attempt.identity.actor
-        guess: dict[str, Item | None] = {
-            status: Item(status, _fresh(place), 0, 0),
-            keys.owner(request.task): None,
-        }
-        if place is not None:
-            guess[place.key] = place
-        if attempt.identity.joined:
-            guess[keys.live(actor.session)] = ALIVE
-        return guess
-
-    def deciding(
-        self,
-        attempt: ClaimAttempt,
-        request: task_types.ClaimRequest,
-        base: int,
-        place: str,
-        *,
-        blind: bool,
-        guarded: bool = True,
-    ) -> DecideOp[task_types.ClaimOutcome | str]:
-        """One attempt at a claim."""
-        identity = attempt.identity
-        own = keys.live(identity.actor.session) if identity.joined else ""
-        data = keys.data(request.task)
-        wanted = [keys.status(request.task), keys.owner(request.task)]
-        wanted += [key for key in (own, place, "" if blind else data) if key]
-        items = (yield tuple(wanted)).items
-        if own and items[own] is None:
-            raise session_expired(identity)
-        if place and items[place] is None:
-            return Decision(outcome="gone")
-        reader = TaskReader(self.runner, base)
-        reader.learn(items)
-        spec = None if blind else reader.facts.specs[request.task]
-        decide = partial(rules.claim, request=request, spec=spec, place=place)
-        decision = yield from reader.change(decide)
-        if isinstance(decision.outcome, task_types.Taken):
-            return Decision(outcome=reader.timed(decision.outcome))
-        if not decision.changes:
-            return decision
-        status = reader.facts.statuses[request.task]
-        if status is not None and status.guards and decision.outcome != "expired":
-            if not guarded:
-                return Decision(outcome="guarded")
-            from interlock.nouns.tasks import gates
-
-            decision = yield from gates.claimed(self.runner, base, reader, decision)
-            if not isinstance(decision.outcome, task_types.Claimed):
-                return decision
-        return self.timed(attempt, decision, (data,) if blind else ())
-
-    def timed(
-        self, attempt: ClaimAttempt, decision: Decision[T], reads: tuple[str, ...] = ()
-    ) -> Decision[T]:
-        """A decision to claim with the component that asked, and the time that it took so far."""
-        role = attempt.identity.role
-        via = f"{self.runner.via}/{role}" if role else self.runner.via
-        took = round((self.runner.clock.monotonic() - attempt.began) * 1000, 3)
-        return replace(decision, reads=reads, via=via, took=took)
-
-    def take_back(self, identity: Identity, task: str, claim: str) -> Op[None]:
-        """Release a claim that may be committed; without a task, find out which one it is."""
-        tasks, actor = [task], identity.actor
-        if not task:
-            found = yield from every(keys.claims(actor.session))
-            owners = {keys.owner(id_): id_ for id_ in [keys.task_in_index(i.key) for i in found]}
-            standing = yield from self._grants.grants_in(owners)
-            tasks = [id_ for owner, id_ in owners.items() if (owner, claim) in standing]
-        for id_ in tasks:
-            claimant = task_types.Claimant(
-                task=id_, agent=actor.agent, session=actor.session, claim=claim
-            )
-            wanted = keys.status(id_), keys.owner(id_)
-            decide = partial(rules.take_back, claimant=claimant)
-            yield from change(self.runner, actor, wanted, decide)
-
-    def with_token(
-        self, outcome: task_types.Claimed, done: Decided[Any], base: int
-    ) -> Op[task_types.Claimed]:
-        """A claim with its token and its data, which are read if the reply was lost."""
-        key = keys.data(outcome.task)
-        item = done.items.get(key)
-        if outcome.data is None and item is None:
-            item = (yield Read(key))[key]
-        if (spec := decode_spec(item)) is not None:
-            self._remember(outcome.task, spec)
-            outcome = replace(
-                outcome,
-                data=spec.data,
-                priority=spec.priority,
-                requires=spec.requires,
-                title=spec.title,
-                text=spec.text,
-                labels=spec.labels,
-            )
-        else:  # an earlier claim may have kept them, and an edit may have changed them since
-            self.specs.pop(outcome.task, None)
-        data = msgspec.json.decode(outcome.data)
-        return replace(outcome, token=base + (done.revision or 0), data=data)
-
-    def _remember(self, task: str, spec: task_types.Spec) -> None:
-        """Keep what completing needs of a task that was claimed blindly."""
-        self.specs[task] = replace(spec, data=Raw(b"null"), text="")
-        if len(self.specs) > _SPECS:
-            with suppress(RuntimeError, StopIteration):  # another thread was quicker
-                self.specs.pop(next(iter(self.specs)), None)
-
-    def request_for(self, attempt: ClaimAttempt, task: str) -> task_types.ClaimRequest:
-        """A request of this call, with a fresh id for the claim."""
-        identity = attempt.identity
-        return task_types.ClaimRequest(
-            task=task,
-            claim=self.runner.new_id("clm"),
-            agent=identity.actor.agent,
-            session=identity.actor.session,
-            ttl=attempt.ttl,
-            session_ttl=identity.session_ttl,
-            caller=attempt.terms.caller,
-        )
 
 
 def require_session(identity: Identity) -> Op[None]:
@@ -691,29 +467,12 @@ def require_session(identity: Identity) -> Op[None]:
         raise session_expired(identity)
 
 
-def session_expired(identity: Identity) -> Lapsed:
-    """The error of a caller whose session has expired."""
-    return Lapsed(f"session {identity.actor.session} expired; join again")
+def _claimed(outcome: task_outcomes.ClaimOutcome) -> tuple[task_outcomes.Claimed, ...]:
+    return (outcome, *outcome.others) if isinstance(outcome, task_outcomes.Claimed) else ()
 
 
-def _claimed(outcome: task_types.ClaimOutcome) -> tuple[task_types.Claimed, ...]:
-    return (outcome, *outcome.others) if isinstance(outcome, task_types.Claimed) else ()
-
-
-def _plain(place: Item) -> bool:
-    """Whether the status of a task can be guessed from its entry."""
-    entry = decode_ready(place)
-    return entry.deadline is None and not entry.guarded
-
-
-def _may_change(outcome: task_types.ClaimOutcome) -> bool:
+def _may_change(outcome: task_outcomes.ClaimOutcome) -> bool:
     """Whether waiting may help."""
-    if isinstance(outcome, task_types.NoTask):
+    if isinstance(outcome, task_outcomes.NoTask):
         return not outcome.task
-    return not isinstance(outcome, task_types.Claimed)
-
-
-def _fresh(place: Item | None) -> bytes:
-    """The stored status of a task without an attempt."""
-    trace = "" if place is None else decode_ready(place).trace
-    return codec.encode(replace(task_types.FRESH, trace=trace)) if trace else _FRESH
+    return not isinstance(outcome, task_outcomes.Claimed)

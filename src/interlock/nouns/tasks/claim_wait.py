@@ -23,6 +23,7 @@ from interlock.errors import StoreDamaged
 from interlock.nouns.grants.handover import PendingRelease
 from interlock.nouns.grants.service import GrantService
 from interlock.nouns.tasks import task as task_types
+from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.task_reader import decode_claim, decode_spec, decode_status
 from interlock.runtime import callers
 from interlock.runtime.attempt import DecideOp, ReadOp
@@ -73,7 +74,7 @@ class TaskWait:
             return None
         return PendingRelease(self.request.claim, self._thing, self._take_back)
 
-    def look(self) -> Op[task_types.TaskDeadlock | None]:
+    def look(self) -> Op[task_outcomes.TaskDeadlock | None]:
         """Look for a deadlock; the wait is withdrawn if it is a part of one."""
         start = self._start or (yield from self._list())
         pending = self._grants.pending_grants() | callers.pending_grants()
@@ -104,9 +105,9 @@ class TaskWait:
         self._start = Start(id=id_, wants=(asleep.wants,), asleep=asleep, revision=revision)
         return self._start
 
-    def _withdraw(self, cycle: tuple[str, ...]) -> DecideOp[task_types.TaskDeadlock | None]:
+    def _withdraw(self, cycle: tuple[str, ...]) -> DecideOp[task_outcomes.TaskDeadlock | None]:
         yield from ()
-        outcome = task_types.TaskDeadlock(task=self.request.task, cycle=cycle)
+        outcome = task_outcomes.TaskDeadlock(task=self.request.task, cycle=cycle)
         return Decision(
             outcome=outcome, verb=_WITHDRAW, thing=self._thing, deletes=self.request.listed
         )

@@ -35,9 +35,10 @@ from interlock.core import codec, keys
 from interlock.core.decision import Decision
 from interlock.core.validate import quote, span
 from interlock.errors import BadInput, TooLarge
-from interlock.nouns.tasks import progress_rules, rules, task
-from interlock.nouns.tasks.task import UNSUCCESSFUL, FieldChange, Spec, TaskStatus
+from interlock.nouns.tasks import progress_rules, rules, task, task_outcomes
+from interlock.nouns.tasks.task import UNSUCCESSFUL, Spec, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
+from interlock.nouns.tasks.task_outcomes import FieldChange
 
 KEPT = 4096
 """The most characters of a value in the record, as JSON; two of them are in an entry."""
@@ -102,7 +103,7 @@ class FollowNeeds(Struct, frozen=True):
 
 def edit(
     changes: TaskChanges, id_: str, wanted: SpecEdit, agent: str, *, followed: bool
-) -> Decision[task.TaskEdited | task.Unchanged | FollowNeeds]:
+) -> Decision[task_outcomes.TaskEdited | task_outcomes.Unchanged | FollowNeeds]:
     """Edit a task that no worker has; ``followed`` says that its new needs lead to no cycle."""
     status = changes.facts.status(id_)
     if status is None or changes.is_hidden(status) or status.state not in ("blocked", "pending"):
@@ -115,14 +116,14 @@ def edit(
 
 def apply_edit(
     changes: TaskChanges, id_: str, wanted: SpecEdit, agent: str, *, followed: bool
-) -> task.TaskEdited | FollowNeeds:
+) -> task_outcomes.TaskEdited | FollowNeeds:
     """Make the changes of an edit of a task that is blocked or pending."""
     status, spec = changes.status(id_), changes.facts.spec(id_)
     if status is None:
         raise AssertionError(f"there is no task {id_}")
     after = wanted.applied(spec)
     if after == spec:
-        return task.TaskEdited(task=id_, state=status.state)
+        return task_outcomes.TaskEdited(task=id_, state=status.state)
     fresh = _new_needs(changes, id_, spec, after, wanted.needs)
     if fresh and not followed:
         return FollowNeeds(fresh)
@@ -138,7 +139,7 @@ def apply_edit(
     changes.detailed_event("edited", agent, id_, details)
     found = changes.status(id_)
     state = status.state if found is None else found.state
-    return task.TaskEdited(task=id_, state=state, changed=changed, ended=ended)
+    return task_outcomes.TaskEdited(task=id_, state=state, changed=changed, ended=ended)
 
 
 def _measured(changes: TaskChanges, id_: str, status: TaskStatus, after: Spec) -> Spec:
@@ -156,7 +157,9 @@ def _measured(changes: TaskChanges, id_: str, status: TaskStatus, after: Spec) -
     return replace(after, measured=True)
 
 
-def _not_editable(changes: TaskChanges, id_: str, status: TaskStatus | None) -> task.Unchanged:
+def _not_editable(
+    changes: TaskChanges, id_: str, status: TaskStatus | None
+) -> task_outcomes.Unchanged:
     """Why a task cannot be edited, and what to do instead."""
     if status is None or changes.is_hidden(status):
         return rules.absent(id_, status)
@@ -169,7 +172,7 @@ def _not_editable(changes: TaskChanges, id_: str, status: TaskStatus | None) -> 
         )
     elif status.state in UNSUCCESSFUL:
         why += f"; to publish it again: interlock task add {quote(id_)} --again"
-    return task.Unchanged(task=id_, state=status.state, reason=why)
+    return task_outcomes.Unchanged(task=id_, state=status.state, reason=why)
 
 
 def _new_needs(
@@ -289,7 +292,7 @@ def recorded(value: object) -> object:
 
 def drop(
     changes: TaskChanges, ids: Sequence[str], agent: str, reason: str
-) -> Decision[task.TasksDropped | task.Unchanged]:
+) -> Decision[task_outcomes.TasksDropped | task_outcomes.Unchanged]:
     """Drop tasks that never began: all of these, or none."""
     changes.facts.need_statuses(ids)
     changes.facts.need_all(lambda id_: _not_droppable(changes, id_), ids)
@@ -300,14 +303,14 @@ def drop(
     changes.facts.need_all(changes.facts.spec, left)
     for id_ in left:
         drop_one(changes, id_, agent, reason)
-    outcome = task.TasksDropped(tasks=tuple(ids))
+    outcome = task_outcomes.TasksDropped(tasks=tuple(ids))
     if not left:
         return Decision(outcome=outcome)
     thing = f"task/{left[0]}" if len(left) == 1 else "tasks"
     return replace(changes.decision(outcome, "task.drop", thing), reason=reason)
 
 
-def _not_droppable(changes: TaskChanges, id_: str) -> task.Unchanged | None:
+def _not_droppable(changes: TaskChanges, id_: str) -> task_outcomes.Unchanged | None:
     status = changes.facts.status(id_)
     if status is None or changes.is_hidden(status):
         return rules.absent(id_, status)
@@ -318,7 +321,7 @@ def _not_droppable(changes: TaskChanges, id_: str) -> task.Unchanged | None:
         if status.attempts:
             why = f"{status.attempts} of its attempts failed, so it did begin"
         why += f"; to give it up: interlock task cancel {quote(id_)}"
-    return task.Unchanged(task=id_, state=status.state, reason=why)
+    return task_outcomes.Unchanged(task=id_, state=status.state, reason=why)
 
 
 def never_began(status: TaskStatus) -> bool:
@@ -349,7 +352,7 @@ def drop_one(changes: TaskChanges, id_: str, agent: str, reason: str) -> None:
 
 def publish_again(
     changes: TaskChanges, id_: str, spec: Spec, *, followed: bool
-) -> Decision[task.Published | task.TaskExists | FollowNeeds]:
+) -> Decision[task_outcomes.Published | task_outcomes.TaskExists | FollowNeeds]:
     """Publish a task, also under the id of one that ended without being complete."""
     status = changes.facts.status(id_)
     if status is None or changes.is_hidden(status) or status.state not in UNSUCCESSFUL:
@@ -359,7 +362,7 @@ def publish_again(
     ended = progress_rules.read_needs(changes, spec.needs)
     require_needs(changes, id_, spec.needs)
     after = replace_ended(changes, id_, status, spec)
-    outcome = task.Published(task=id_, state=after.state, ended=ended)
+    outcome = task_outcomes.Published(task=id_, state=after.state, ended=ended)
     return changes.decision(outcome, "task.publish", f"task/{id_}")
 
 

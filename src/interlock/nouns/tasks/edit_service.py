@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.errors import StoreBusy
-from interlock.nouns.tasks import edit_rules
+from interlock.nouns.tasks import edit_rules, task_outcomes
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.edit_rules import FollowNeeds, SpecEdit
 from interlock.nouns.tasks.task_change import TaskChanges
@@ -43,48 +43,48 @@ class EditService:
 
     def edit(
         self, actor: Actor, task: str, wanted: SpecEdit
-    ) -> Op[task_types.TaskEdited | task_types.Unchanged]:
+    ) -> Op[task_outcomes.TaskEdited | task_outcomes.Unchanged]:
         """Edit a task that no worker has."""
 
         def decide(
             changes: TaskChanges, *, followed: bool
-        ) -> Decision[task_types.TaskEdited | task_types.Unchanged | FollowNeeds]:
+        ) -> Decision[task_outcomes.TaskEdited | task_outcomes.Unchanged | FollowNeeds]:
             return edit_rules.edit(changes, task, wanted, actor.agent, followed=followed)
 
         done = yield from self._following(actor, task, decide)
-        if not isinstance(done, task_types.TaskEdited) or done.state != "blocked":
-            return cast("task_types.TaskEdited | task_types.Unchanged", done)
+        if not isinstance(done, task_outcomes.TaskEdited) or done.state != "blocked":
+            return cast("task_outcomes.TaskEdited | task_outcomes.Unchanged", done)
         key = keys.status(task)
         status = decode_status((yield Read(key))[key])  # its guards may have passed since
         return done if status is None else replace(done, state=status.state)
 
     def publish_again(
         self, actor: Actor, task: str, spec: task_types.Spec
-    ) -> Op[task_types.Published | task_types.TaskExists]:
+    ) -> Op[task_outcomes.Published | task_outcomes.TaskExists]:
         """Publish a task, also under the id of one that ended without being complete."""
 
         def decide(
             changes: TaskChanges, *, followed: bool
-        ) -> Decision[task_types.Published | task_types.TaskExists | FollowNeeds]:
+        ) -> Decision[task_outcomes.Published | task_outcomes.TaskExists | FollowNeeds]:
             return edit_rules.publish_again(changes, task, spec, followed=followed)
 
         done = yield from self._following(actor, task, decide)
-        return cast("task_types.Published | task_types.TaskExists", done)
+        return cast("task_outcomes.Published | task_outcomes.TaskExists", done)
 
     def drop(
         self, actor: Actor, tasks: Sequence[str], reason: str
-    ) -> Op[task_types.TasksDropped | task_types.Unchanged]:
+    ) -> Op[task_outcomes.TasksDropped | task_outcomes.Unchanged]:
         """Drop tasks that never began: all of these, or none."""
         wanted = tuple([keys.status(task) for task in tasks])
         decide = partial(edit_rules.drop, ids=tasks, agent=actor.agent, reason=reason)
         outcome = (yield from change(self._runner, actor, wanted, decide)).outcome
-        if not isinstance(outcome, task_types.TasksDropped):
+        if not isinstance(outcome, task_outcomes.TasksDropped):
             return outcome
         pages = [Range(keys.hangs(task), limit=_WAITING) for task in tasks]
         found = (yield Read(*pages)).ranges
         names = [keys.task_in_index(item.key) for page in pages for item in found[page]]
         blocked = tuple([name for name in names if name not in tasks][:_WAITING])
-        return task_types.TasksDropped(tasks=outcome.tasks, blocked=blocked)
+        return task_outcomes.TasksDropped(tasks=outcome.tasks, blocked=blocked)
 
     def _following(
         self, actor: Actor, task: str, decide: Callable[..., Decision[Any]]

@@ -33,7 +33,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, ObservedFact
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards.gates import GateFact, Hindrance, hindrance_of
-from interlock.nouns.tasks import progress_rules, rules, task
+from interlock.nouns.tasks import end_rules, progress_rules, rules, task_outcomes
 from interlock.nouns.tasks.progress_rules import Expired, Moved
 from interlock.nouns.tasks.task import Claimant, DueEntry, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
@@ -128,7 +128,7 @@ def definition_fact(name: str) -> GateFact:
 
 def settle_gate(
     changes: TaskChanges, id_: str, checked: GuardsChecked
-) -> Decision[task.TaskBlocked | Moved | str]:
+) -> Decision[task_outcomes.TaskBlocked | Moved | str]:
     """Let a task at its gate enter the queue, or keep it; too late, it is a dead letter."""
     status = changes.facts.status(id_)
     if changes.is_late(id_, status):
@@ -147,7 +147,7 @@ def settle_gate(
 
 def keep(
     changes: TaskChanges, id_: str, checked: GuardsChecked, refusal: GuardRefusal
-) -> Decision[task.TaskBlocked | str]:
+) -> Decision[task_outcomes.TaskBlocked | str]:
     """A guard does not pass: the task stays at its gate, or goes back to it, or it fails."""
     status, guard = changes.facts.status(id_), refusal.hindrance.guard
     if status is None:
@@ -216,10 +216,12 @@ def _leave_queue(changes: TaskChanges, id_: str, status: TaskStatus) -> None:
         changes.delete(changes.facts.spec(id_).ready_key(id_))
 
 
-def blocked(id_: str, refusal: GuardRefusal, retry_in: float | None = None) -> task.TaskBlocked:
+def blocked(
+    id_: str, refusal: GuardRefusal, retry_in: float | None = None
+) -> task_outcomes.TaskBlocked:
     """The answer to a claim of a task that a guard keeps."""
     at = refusal.hindrance
-    return task.TaskBlocked(
+    return task_outcomes.TaskBlocked(
         task=id_,
         reason=at.reason,
         retry_in=None if retry_in is None else round(max(retry_in, 0.0), 3),
@@ -239,7 +241,7 @@ def refuse_completion(
     checked: GuardsChecked,
     refusal: GuardRefusal,
     chance: float,
-) -> Decision[task.CompleteOutcome]:
+) -> Decision[task_outcomes.CompleteOutcome]:
     """A guard of the evidence does not pass: the claim stays as it is, or the attempt fails."""
     id_, at = claimant.task, refusal.hindrance
     status = changes.facts.status(id_)
@@ -251,7 +253,7 @@ def refuse_completion(
     if failure:
         if failures:
             changes.delete(rest)
-        ended = rules.fail(changes, claimant, failure, None, chance, retry=True)
+        ended = end_rules.fail(changes, claimant, failure, None, chance, retry=True)
         decision = cast("Decision[Any]", ended)
         return replace(
             decision,
@@ -260,7 +262,7 @@ def refuse_completion(
             observed=checked.observed,
         )
     least, counts = changes.facts.min_ttl, isinstance(refusal.action, g.RetryAction)
-    outcome = task.EvidenceMissing(
+    outcome = task_outcomes.EvidenceMissing(
         task=id_,
         guard=at.guard,
         result=refusal.result,
@@ -288,11 +290,11 @@ def _again(refusal: GuardRefusal, least: float) -> float | None:
 
 
 def _evidence_failed(
-    failed: task.FailOutcome, refusal: GuardRefusal, reason: str
-) -> task.CompleteOutcome:
-    if not isinstance(failed, task.TaskFailed):
+    failed: task_outcomes.FailOutcome, refusal: GuardRefusal, reason: str
+) -> task_outcomes.CompleteOutcome:
+    if not isinstance(failed, task_outcomes.TaskFailed):
         return failed
-    return task.EvidenceFailed(
+    return task_outcomes.EvidenceFailed(
         task=failed.task,
         state=failed.state,
         attempts=failed.attempts,

@@ -35,7 +35,7 @@ from interlock.nouns.guards.observations import (
     stored_observations,
 )
 from interlock.nouns.guards.service import check_inside, decode_guard, observed_facts
-from interlock.nouns.tasks import gate_rules
+from interlock.nouns.tasks import gate_rules, task_outcomes
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.gate_rules import GuardRefusal, GuardsChecked
 from interlock.nouns.tasks.progress_rules import Moved
@@ -97,7 +97,7 @@ def move_on(
 
 def claimed(
     runner: Runner, base: int, reader: TaskReader, decision: Decision[T]
-) -> DecideOp[T | task_types.TaskBlocked | str]:
+) -> DecideOp[T | task_outcomes.TaskBlocked | str]:
     """The decision that claims a task, if its guards pass; else one that brings it to its gate."""
     task = decision.thing.removeprefix("task/")
     status = reader.facts.statuses[task]
@@ -117,7 +117,7 @@ def _waiting(
 ) -> DecideOp[Any]:
     """The decision that keeps a task, with the facts that the task waits for."""
     blocked, refusal = decision.outcome, checked.refusal
-    if not isinstance(blocked, task_types.TaskBlocked) or refusal is None:
+    if not isinstance(blocked, task_outcomes.TaskBlocked) or refusal is None:
         return decision
     thing, at = f"task/{blocked.task}", refusal.hindrance
     gate = Gate(
@@ -137,9 +137,9 @@ def completed(
     runner: Runner,
     reader: TaskReader,
     claimant: Claimant,
-    decision: Decision[task_types.CompleteOutcome | task_types.LookFirst],
+    decision: Decision[task_outcomes.CompleteOutcome | task_types.LookFirst],
     observed: Observed | None,
-) -> DecideOp[task_types.CompleteOutcome | task_types.LookFirst]:
+) -> DecideOp[task_outcomes.CompleteOutcome | task_types.LookFirst]:
     """The decision that completes a task, if its evidence passes; else a refusal.
 
     Without ``observed`` facts from outside, it asks for them if the evidence needs any.
@@ -159,7 +159,7 @@ def completed(
                 )
             )
         )
-    if isinstance(decision.outcome, task_types.TaskCompleted) and checked.warned:
+    if isinstance(decision.outcome, task_outcomes.TaskCompleted) and checked.warned:
         warned = tuple([each.hindrance.guard for each in checked.warned])
         decision = replace(decision, outcome=replace(decision.outcome, warned=warned))
     return _recorded(decision, checked)
@@ -182,17 +182,17 @@ def _recorded(decision: Decision[T], checked: GuardsChecked) -> Decision[T]:
 
 def check_again(
     runner: Runner, actor: Actor, task: str, observed: Observed | None = None
-) -> Op[task_types.TaskBlocked | Moved | str]:
+) -> Op[task_outcomes.TaskBlocked | Moved | str]:
     """Check the gate of a task now, since facts may have changed without a commit."""
     base = yield from runner.base()
     done = yield from runner.change(partial(move_on, runner, base, task, observed), actor)
-    outcome: task_types.TaskBlocked | Moved | str = done.outcome
+    outcome: task_outcomes.TaskBlocked | Moved | str = done.outcome
     return outcome
 
 
 def check_refused(
-    runner: Runner, actor: Actor, blocked: task_types.TaskBlocked, *, look: bool
-) -> Op[tuple[task_types.TaskBlocked | None, bool]]:
+    runner: Runner, actor: Actor, blocked: task_outcomes.TaskBlocked, *, look: bool
+) -> Op[tuple[task_outcomes.TaskBlocked | None, bool]]:
     """Check the guard again that keeps a task from being claimed; None if it does not keep it now.
 
     With ``look`` this host looks at the outside first, if the guard is unknown; the second value
@@ -201,11 +201,11 @@ def check_refused(
     found: object = blocked
     if not blocked.result:  # it comes from the status alone
         found = yield from check_again(runner, actor, blocked.task)
-    unknown = isinstance(found, task_types.TaskBlocked) and found.result == "unknown"
+    unknown = isinstance(found, task_outcomes.TaskBlocked) and found.result == "unknown"
     looks = look and unknown
     if looks and (observed := (yield from look_for(runner, blocked.task))):
         found = yield from check_again(runner, actor, blocked.task, observed)
-    return (found if isinstance(found, task_types.TaskBlocked) else None), looks
+    return (found if isinstance(found, task_outcomes.TaskBlocked) else None), looks
 
 
 def check_some(runner: Runner, actor: Actor, tasks: Iterable[str]) -> Op[tuple[int, float | None]]:

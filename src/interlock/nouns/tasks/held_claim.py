@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from msgspec import Raw
 
@@ -26,12 +26,14 @@ from interlock.client_context import Context
 from interlock.core import keys
 from interlock.core.decision import Outcome, Write
 from interlock.errors import BadInput, InterlockError, Lost, StoreTrouble, Unavailable, Unproven
-from interlock.nouns.grants.handover import Handover, PendingRelease
-from interlock.nouns.grants.held_grant import WAITED, HeldGrant, HeldHandle, deadlocked
+from interlock.nouns.grants.handover import PendingRelease
+from interlock.nouns.grants.held_grant import WAITED, HeldGrant, deadlocked
 from interlock.nouns.tasks import task as task_types
-from interlock.nouns.tasks.calls import TaskCalls, payload, reason_text
+from interlock.nouns.tasks import task_outcomes
+from interlock.nouns.tasks.calls import TaskCalls
+from interlock.nouns.tasks.claim_calls import payload
+from interlock.nouns.tasks.publish_calls import reason_text
 from interlock.runtime.callers import LocalCaller
-from interlock.runtime.calls import D, call
 from interlock.runtime.keeper import Lease
 from interlock.steps import Op, Pause, Read
 
@@ -44,9 +46,9 @@ T = TypeVar("T", bound=Outcome)
 WENT_ON = "the loop went on without completing it"
 LEFT = "the loop was left without completing it"
 _ENDS: dict[type, str] = {
-    task_types.TaskCompleted: "completed",
-    task_types.TaskFailed: "failed",
-    task_types.TaskReleased: "released",
+    task_outcomes.TaskCompleted: "completed",
+    task_outcomes.TaskFailed: "failed",
+    task_outcomes.TaskReleased: "released",
 }
 _STILL_HELD = "the claim stays yours: clear that and complete it again, or fail it"
 _REASON = 1000
@@ -66,7 +68,7 @@ class GoesOn(Protocol):
     def next_claim(self) -> NextClaim | None:
         """The claim of the next task; none if the worker is to stop or has enough."""
 
-    def take_next(self, then: NextClaim, claimed: task_types.Claimed) -> Op[None]:
+    def take_next(self, then: NextClaim, claimed: task_outcomes.Claimed) -> Op[None]:
         """The next task was claimed with the end of this one."""
 
     def no_next(self, then: NextClaim) -> None:
@@ -79,7 +81,7 @@ class HeldClaim(HeldGrant):
     def __init__(
         self,
         context: Context,
-        claimed: task_types.Claimed,
+        claimed: task_outcomes.Claimed,
         leases: Sequence[Lease],
         caller: str = "",
     ) -> None:
@@ -105,26 +107,26 @@ class HeldClaim(HeldGrant):
         self.handover.add(self, lambda: (self._pending_release(),))
         self.handover.held = self
 
-    def complete(self, result: object = None) -> Op[task_types.TaskCompleted]:
+    def complete(self, result: object = None) -> Op[task_outcomes.TaskCompleted]:
         """Complete the task."""
         return (yield from self._complete(payload(result, "result")))
 
-    def _complete(self, result: Raw | None) -> Op[task_types.TaskCompleted]:
+    def _complete(self, result: Raw | None) -> Op[task_outcomes.TaskCompleted]:
         claimant, again = self._claimant(), partial(self._complete, result)
         end = task_types.TaskEnd(claimant=claimant, result=result)
         together = None if self.worker is None else self.worker.ends_together(end)
         if together is not None:
             return (
-                yield from self._settle(together, task_types.TaskCompleted, again, goes_on=False)
+                yield from self._settle(together, task_outcomes.TaskCompleted, again, goes_on=False)
             )
 
         def completing(then: NextClaim | None) -> Op[Outcome]:
             actor = self.context.me().actor
             return self.context.tasks.complete(actor, claimant, result, then=then)
 
-        return (yield from self._settle(completing, task_types.TaskCompleted, again))
+        return (yield from self._settle(completing, task_outcomes.TaskCompleted, again))
 
-    def conclude(self, result: object = None) -> Op[task_types.TaskCompleted]:
+    def conclude(self, result: object = None) -> Op[task_outcomes.TaskCompleted]:
         """Complete the task at the end of its work; without evidence, the attempt fails."""
         return (yield from self._conclude(partial(self.complete, result)))
 
@@ -147,14 +149,14 @@ class HeldClaim(HeldGrant):
             if self.released:
                 raise lacking
             outcome = lacking.outcome
-            if not isinstance(outcome, task_types.EvidenceMissing) or outcome.retry_in is None:
+            if not isinstance(outcome, task_outcomes.EvidenceMissing) or outcome.retry_in is None:
                 yield from self.fail(_lacking(outcome))
                 raise Unproven(f"{self._unproven(outcome)}; the attempt failed", outcome) from None
             yield Pause(outcome.retry_in)
 
     def fail(
         self, reason: str, error: object = None, *, retry: bool = True
-    ) -> Op[task_types.TaskFailed]:
+    ) -> Op[task_outcomes.TaskFailed]:
         """Fail the attempt."""
         kept, why = payload(error, "error"), reason_text(reason)
         claimant, tasks = self._claimant(), self.context.tasks
@@ -163,15 +165,15 @@ class HeldClaim(HeldGrant):
             actor = self.context.me().actor
             return tasks.fail(actor, claimant, why, kept, retry=retry, then=then)
 
-        return (yield from self._settle(failing, task_types.TaskFailed))
+        return (yield from self._settle(failing, task_outcomes.TaskFailed))
 
-    def release(self) -> Op[task_types.TaskReleased]:
+    def release(self) -> Op[task_outcomes.TaskReleased]:
         """Release the task; no attempt is counted."""
 
         def releasing(_: NextClaim | None) -> Op[Outcome]:
             return self.context.tasks.release(self.context.me().actor, self._claimant())
 
-        return (yield from self._settle(releasing, task_types.TaskReleased, goes_on=False))
+        return (yield from self._settle(releasing, task_outcomes.TaskReleased, goes_on=False))
 
     def settle(self, ending: Ending, good: type[T]) -> Op[T]:
         """End the claim by another operation, which returns an outcome of this kind.
@@ -322,15 +324,15 @@ class HeldClaim(HeldGrant):
             claimed = getattr(outcome, "next", None)
             if worker is not None and then is not None and claimed is None:
                 worker.no_next(then)
-        if isinstance(outcome, task_types.EvidenceMissing):
+        if isinstance(outcome, task_outcomes.EvidenceMissing):
             raise Unproven(f"{self._unproven(outcome)}; {_STILL_HELD}", outcome)
-        failed = isinstance(outcome, task_types.EvidenceFailed)
+        failed = isinstance(outcome, task_outcomes.EvidenceFailed)
         self.ended = _ENDS[good] if isinstance(outcome, good) else "failed" if failed else "lost"
         self.drop()
         self.handover.close()
         if worker is not None and then is not None and claimed is not None:
             yield from worker.take_next(then, claimed)
-        if isinstance(outcome, task_types.EvidenceFailed):
+        if isinstance(outcome, task_outcomes.EvidenceFailed):
             raise Unproven(f"{self._unproven(outcome)}; the attempt failed", outcome)
         if not isinstance(outcome, good):
             yield from self.learn_reason()
@@ -343,181 +345,6 @@ class HeldClaim(HeldGrant):
     def _notify(self) -> None:
         if not self._settling:
             super()._notify()
-
-
-class ClaimHandle(HeldHandle[D]):
-    """A claim as its block sees it; the blocking and the async client extend it.
-
-    In the loop of a worker (``in_loop``) its block raises nothing but interruptions: other errors
-    fail the task or are logged, and the worker continues.  A claim that is dropped before it was
-    settled is released; the claim of a block lives by the handover of the block.
-    """
-
-    _holding: HeldClaim
-
-    def __init__(
-        self, working: HeldClaim, *, in_loop: bool = False, handover: Handover | None = None
-    ) -> None:
-        super().__init__(working)
-        if handover is None or not handover.tied:
-            working.handover.tie(self)
-        self._in_loop = in_loop
-        self._entered = False
-
-    @property
-    def task(self) -> str:
-        """The id of the task."""
-        return self._holding.claimed.task
-
-    @property
-    def title(self) -> str:
-        """What the task is about; empty if its publisher did not say."""
-        return self._holding.claimed.title
-
-    @property
-    def text(self) -> str:
-        """What is to be done, in the words of its publisher."""
-        return self._holding.claimed.text
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels of the task."""
-        return self._holding.claimed.labels
-
-    @property
-    def data(self) -> Any:  # noqa: ANN401 - any JSON value
-        """The data of the task."""
-        return self._holding.claimed.data
-
-    @property
-    def attempt(self) -> int:
-        """Which attempt this is, from 1 on."""
-        return self._holding.claimed.attempt
-
-    @property
-    def outcome(self) -> task_types.Claimed:
-        """The outcome of the claim."""
-        return self._holding.claimed
-
-    @property
-    def settled(self) -> bool:
-        """Whether it was completed, failed, released, or given up."""
-        return self._holding.released
-
-    @property
-    def ended(self) -> str:
-        """How it ended: ``completed``, ``failed``, ``released`` or ``lost``; empty till then."""
-        return self._holding.ended
-
-    @property
-    def troubled(self) -> bool:
-        """Whether an attempt to settle it failed."""
-        return bool(self._holding.trouble)
-
-    @property
-    def forgotten(self) -> bool:
-        """Whether its block was not entered, and it is not settled."""
-        return not self._entered and not self._holding.released
-
-    @call
-    def complete(self, result: object = None) -> Op[task_types.TaskCompleted]:
-        """Complete the task; raises Lost if the claim was lost.
-
-        If its evidence does not pass, it raises Unproven, and the claim stays held: complete it
-        later, or let the block end, which fails the attempt.
-        """
-        return self._holding.complete(result)
-
-    @call
-    def conclude(self, result: object = None) -> Op[task_types.TaskCompleted]:
-        """Complete the task at the end of a handler; without evidence, the attempt fails."""
-        return self._holding.conclude(result)
-
-    @call
-    def fail(
-        self, reason: str, error: object = None, *, retry: bool = True
-    ) -> Op[task_types.TaskFailed]:
-        """Fail the attempt; ``retry=False`` says that no other attempt can succeed."""
-        return self._holding.fail(reason, error, retry=retry)
-
-    @call
-    def release(self) -> Op[task_types.TaskReleased]:
-        """Return the task to the queue; no attempt is counted."""
-        return self._holding.release()
-
-    @call
-    def settle(self, ending: Ending, good: type[Any]) -> Op[Any]:
-        """End the claim by another operation, which returns an outcome of this kind."""
-        return self._holding.settle(ending, good)
-
-    def progress(self, part: float, doing: str = "") -> None:
-        """Report how far the work is, from 0 to 1, and what is being done; it does not wait.
-
-        The last word is committed at once, and then every five seconds at most, however often this
-        is called: ``task list``, ``task show`` and ``task watch`` show it.
-        """
-        from interlock.nouns.tasks.claim_reports import work_report
-
-        report = work_report(part, doing)
-        if not self._holding.released:
-            self.context.claim_reports.report(self._holding, report)
-
-    @call
-    def let_go(self) -> Op[None]:
-        """Release it, unless it was entered or settled."""
-        if self.forgotten:
-            yield from self._holding.end(GeneratorExit())
-
-    @call
-    def passed_over(self, reason: str) -> Op[None]:
-        """Fail the attempt, unless the claim was entered or settled."""
-        if not self.forgotten:
-            return
-        import logging
-
-        log = logging.getLogger("interlock")
-        log.warning("task %s failed: %s; use 'with claim:' in the loop", self.task, reason)
-        try:
-            yield from self._holding.fail(reason)
-        except InterlockError as error:
-            self._holding.give_up()
-            self._log_error(error)
-        except BaseException:
-            self._holding.give_up()
-            raise
-
-    def end_with(self, result: object) -> None:
-        """Have the end of the block complete the task with this result."""
-        self._holding.end_with(result)
-
-    def end_by(self, ending: Ending, good: type[Any]) -> None:
-        """Have the end of the block settle it by another operation: see ``settle``."""
-        self._holding.end_by(ending, good)
-
-    def take_up(self) -> None:
-        """Make the caller the one that works on it until it is settled, as entering its block does.
-
-        The waits of the caller hold up the task then, so deadlocks through the task are found.
-        """
-        self._holding.take_up()
-
-    def _log_error(self, error: BaseException | None) -> bool:
-        """Log the error of a block in a loop; whether it was logged, and so is not raised."""
-        if not self._in_loop or not isinstance(error, Exception):
-            return False
-        import logging
-
-        log = logging.getLogger("interlock")
-        if isinstance(error, Lost | Unproven):
-            log.warning("%s", error)
-        elif self.troubled:
-            log.warning("task %s could not be settled at once: %s", self.task, error)
-        else:
-            log.error("task %s failed", self.task, exc_info=error)
-        return True
-
-    def __repr__(self) -> str:
-        return f"<claim of task {self.task}, token {self.token}, attempt {self.attempt}>"
 
 
 def claim_for_block(
@@ -537,7 +364,7 @@ def claim_for_block(
         raise BadInput("'can' chooses the next task; leave it out for one that is named")
     else:
         outcome = yield from calls.claim(task, ttl=lives, wait=wait)
-    if not isinstance(outcome, task_types.Claimed):
+    if not isinstance(outcome, task_outcomes.Claimed):
         raise _no(outcome)
     return (yield from hold_claim(context, outcome, lives, sent))
 
@@ -553,7 +380,11 @@ def _release_of(context: Context, task: str, claim: str) -> PendingRelease:
 
 
 def hold_claim(
-    context: Context, claimed: task_types.Claimed, ttl: float | None, sent: float, caller: str = ""
+    context: Context,
+    claimed: task_outcomes.Claimed,
+    ttl: float | None,
+    sent: float,
+    caller: str = "",
 ) -> Op[HeldClaim]:
     """Hold a claim that was made by a request sent at this monotonic time.
 
@@ -578,18 +409,18 @@ def _by_session(context: Context) -> tuple[Lease, ...]:
     return () if context.session_lease is None else (context.session_lease,)
 
 
-def _no(outcome: task_types.ClaimOutcome) -> Unavailable:
+def _no(outcome: task_outcomes.ClaimOutcome) -> Unavailable:
     """The error for a claim that was refused."""
     match outcome:
-        case task_types.TaskDeadlock(task=task, cycle=cycle):
+        case task_outcomes.TaskDeadlock(task=task, cycle=cycle):
             return deadlocked(cycle, outcome, (keys.owner(task),))
-        case task_types.Taken(task=task, holder=holder):
+        case task_outcomes.Taken(task=task, holder=holder):
             said = f"task {task} is taken by {holder}; wait longer, or take another"
-        case task_types.TaskBlocked(task=task, reason=reason, guard=guard) if guard:
+        case task_outcomes.TaskBlocked(task=task, reason=reason, guard=guard) if guard:
             said = f"task {task} cannot begin: guard {guard}: {reason}; wait longer"
-        case task_types.TaskBlocked(task=task, reason=reason):
+        case task_outcomes.TaskBlocked(task=task, reason=reason):
             said = f"task {task} cannot begin: {reason}; wait longer, or take another"
-        case task_types.NoTask(reason=reason):
+        case task_outcomes.NoTask(reason=reason):
             said = f"there is nothing to claim: {reason}"
         case _:
             said = "what this claim relies on is no longer yours; acquire it again"
@@ -598,13 +429,13 @@ def _no(outcome: task_types.ClaimOutcome) -> Unavailable:
 
 def _lacking(outcome: object) -> str:
     """The guard that did not pass, and why."""
-    if not isinstance(outcome, task_types.EvidenceMissing | task_types.EvidenceFailed):
+    if not isinstance(outcome, task_outcomes.EvidenceMissing | task_outcomes.EvidenceFailed):
         return "its evidence does not pass"
     said = [f"guard {outcome.guard}", outcome.leaf, outcome.reason]
     return ": ".join([part for part in said if part])[:_REASON]
 
 
-def _lease(context: Context, claimed: task_types.Claimed, ttl: float, sent: float) -> Lease:
+def _lease(context: Context, claimed: task_outcomes.Claimed, ttl: float, sent: float) -> Lease:
     tag = {"agent": claimed.holder, "for": f"task/{claimed.task}"}
     return context.keeper.keep(Write(keys.live(claimed.grant), tag, ttl), sent)
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.errors import InterlockError, StoreDamaged, TooLarge
-from interlock.nouns.tasks import progress_rules, rules
+from interlock.nouns.tasks import claim_rules, progress_rules
 from interlock.nouns.tasks.progress_rules import Moved
 from interlock.nouns.tasks.ready_index import (
     SETS_AT_ONCE,
@@ -97,13 +97,13 @@ class TaskHousekeeping:
             moment = self._runner.clock.monotonic() + max(first, 0.0)
             self._next_look = moment if self._next_look is None else min(self._next_look, moment)
 
-    def appointments(self) -> tuple[Range, ...]:
+    def due_ranges(self) -> tuple[Range, ...]:
         """What a waiter reads of the ``due`` index: its head, and more of a long one in turns."""
         head = Range(keys.DUE, limit=DUE_AT_ONCE)
         behind = Range(keys.DUE, self._due_after, CLAIMS_AT_ONCE)
         return (head, behind) if self._many_due else (head,)
 
-    def only_appointments(self, pages: Sequence[Sequence[Item]]) -> bool:
+    def nothing_due(self, pages: Sequence[Sequence[Item]]) -> bool:
         """Whether these pages have nothing but later times of the wall clock.
 
         Then a waiter need not look before the first of them.  A rest is over by another clock.
@@ -206,7 +206,7 @@ class TaskHousekeeping:
         """
         chance = self._runner.random_below(1000) / 1000
         wanted = (keys.status(task), keys.owner(task), *([entry] if entry else ()))
-        decide = partial(rules.reclaim, id_=task, chance=chance, entry=entry)
+        decide = partial(claim_rules.reclaim, id_=task, chance=chance, entry=entry)
         done = yield from change(self._runner, actor, wanted, decide)
         return done.outcome in ("reclaimed", "tidied")
 

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.errors import InterlockError
-from interlock.nouns.tasks import rules
+from interlock.nouns.tasks import claim_rules, end_rules, task_outcomes
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.task_change import TaskFacts, both
 from interlock.runtime.attempt import DecideOp, ReadOp, reading_through
@@ -79,14 +79,14 @@ class NextClaim:
 
     def joined_at_once(
         self, reader: TaskReader, end: task_types.TaskEnd
-    ) -> DecideOp[task_types.TaskCompleted] | ReadOp[None]:
+    ) -> DecideOp[task_outcomes.TaskCompleted] | ReadOp[None]:
         """The end of a task that concerns no other one, with the claim of a task that is ready.
 
         Most commits of a worker are of this kind, and one decision is quicker than two.  None if
         this one is not: then the two are decided one after the other (``joined``), on any engine.
         """
         self._attempt.unsettled = ()
-        if not self._claims.runner.capabilities.transacts or not rules.ends_simply(
+        if not self._claims.runner.capabilities.transacts or not end_rules.ends_simply(
             reader.facts, end
         ):
             return None
@@ -98,7 +98,7 @@ class NextClaim:
         reader.learn((yield wanted).items)
         spec = reader.facts.specs[request.task]
         decision: Decision[Any] = yield from reader.change(
-            lambda changes: rules.complete_and_claim(changes, end, request, spec)
+            lambda changes: end_rules.complete_and_claim(changes, end, request, spec)
         )
         if not decision.changes:
             return None
@@ -121,7 +121,7 @@ class NextClaim:
             return decision
         if claim.outcome == "gone":
             self._claims.widen()
-        if not isinstance(claim.outcome, task_types.Claimed):
+        if not isinstance(claim.outcome, task_outcomes.Claimed):
             return decision
         self._attempt.unsettled = (self._request,)
         return both(decision, claim, replace(decision.outcome, next=claim.outcome))
@@ -148,19 +148,19 @@ class NextClaim:
             return outcome
         self._claims.narrow()
         claimed = yield from self._claims.with_token(claimed, done, self._base)
-        return cast("T", replace(cast("task_types.TaskCompleted", outcome), next=claimed))
+        return cast("T", replace(cast("task_outcomes.TaskCompleted", outcome), next=claimed))
 
 
-def _next_of(outcome: object) -> task_types.Claimed | None:
+def _next_of(outcome: object) -> task_outcomes.Claimed | None:
     claimed = getattr(outcome, "next", None)
-    return claimed if isinstance(claimed, task_types.Claimed) else None
+    return claimed if isinstance(claimed, task_outcomes.Claimed) else None
 
 
-def _claims_of(outcome: object) -> tuple[task_types.Claimed, ...]:
+def _claims_of(outcome: object) -> tuple[task_outcomes.Claimed, ...]:
     claimed = _next_of(outcome)
     return () if claimed is None else (claimed,)
 
 
 def _has_room(decision: Decision[Any], facts: TaskFacts) -> bool:
     written = len(decision.puts) + len(decision.deletes) + len(decision.signals)
-    return written + len(facts.relied) + rules.CLAIM_SIZE <= facts.max_operations
+    return written + len(facts.relied) + claim_rules.CLAIM_SIZE <= facts.max_operations

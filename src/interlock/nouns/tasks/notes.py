@@ -19,8 +19,9 @@ from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.errors import TooLarge
 from interlock.nouns.tasks import task as task_types
-from interlock.nouns.tasks.task_change import NoteBook, TaskChanges
-from interlock.nouns.tasks.task_reader import change, decode_book, decode_note
+from interlock.nouns.tasks import task_outcomes
+from interlock.nouns.tasks.task_change import NoteNumbers, TaskChanges
+from interlock.nouns.tasks.task_reader import change, decode_note, decode_note_numbers
 from interlock.nouns.tasks.task_view import TaskNote, TaskNotes
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import looked_up, readable
@@ -38,57 +39,57 @@ _HEAD = 80
 
 def add(
     changes: TaskChanges, task: str, by: str, text: str
-) -> Decision[task_types.TaskNoted | task_types.Unchanged]:
+) -> Decision[task_outcomes.TaskNoted | task_outcomes.Unchanged]:
     """Add a note to a task."""
     status = changes.status(task)
     if status is None or changes.is_hidden(status):
         why = f"there is no task {task}" if status is None else task_types.HIDDEN_REASON
-        refused = task_types.Unchanged(
+        refused = task_outcomes.Unchanged(
             task=task, state="unknown" if status is None else status.state, reason=why
         )
         return Decision(outcome=refused)
-    book = changes.facts.book(task) or NoteBook()
-    if book.count >= NOTES_LIMIT:
+    known = changes.facts.numbers_of_notes(task) or NoteNumbers()
+    if known.count >= NOTES_LIMIT:
         raise TooLarge(
-            f"task {task!r} has {book.count} notes, and no more are allowed: keep further ones in"
+            f"task {task!r} has {known.count} notes, and no more are allowed: keep further ones in"
             " a file and name that in the result, or publish a task for what is left to do"
         )
-    number = book.count + 1
+    number = known.count + 1
     changes.rely(keys.status(task), keys.notes(task))
-    changes.put(keys.notes(task), NoteBook(count=number, first=book.first))
+    changes.put(keys.notes(task), NoteNumbers(count=number, first=known.first))
     note = TaskNote(note=number, by=by, at=changes.now, text=text)
     changes.put(keys.note(task, number), note)
     changes.task_event("noted", by)
-    noted = task_types.TaskNoted(task=task, note=number)
+    noted = task_outcomes.TaskNoted(task=task, note=number)
     return changes.decision(noted, "task.note", f"task/{task}")
 
 
 def add_note(
     runner: Runner, actor: Actor, task: str, text: str
-) -> Op[task_types.TaskNoted | task_types.Unchanged]:
+) -> Op[task_outcomes.TaskNoted | task_outcomes.Unchanged]:
     """Add a note to a task of the store."""
-    decide: Callable[[TaskChanges], Decision[task_types.TaskNoted | task_types.Unchanged]] = (
+    decide: Callable[[TaskChanges], Decision[task_outcomes.TaskNoted | task_outcomes.Unchanged]] = (
         partial(add, task=task, by=actor.agent, text=text)
     )
     wanted = keys.status(task), keys.notes(task)
     return (yield from change(runner, actor, wanted, decide)).outcome
 
 
-def list_notes(task: str, after: int, limit: int) -> Op[TaskNotes | task_types.NoTask]:
+def list_notes(task: str, after: int, limit: int) -> Op[TaskNotes | task_outcomes.NoTask]:
     """A page of the notes of a task."""
     page = Range(keys.note(task), keys.note(task, after) if after else "", limit + 1)
     snapshot = yield Read(keys.status(task), page)
     if snapshot[keys.status(task)] is None:
         reason = f"there is no task {task}; its notes were deleted with it, if it had any"
-        return task_types.NoTask(task=task, state="unknown", reason=reason)
+        return task_outcomes.NoTask(task=task, state="unknown", reason=reason)
     found = _decoded(snapshot.ranges[page])
     more = found[limit - 1].note if len(found) > limit else None
     return TaskNotes(task=task, notes=found[:limit], more=more)
 
 
-def last_notes(task: str, book: Item | None) -> Op[tuple[TaskNote, ...]]:
+def last_notes(task: str, numbers: Item | None) -> Op[tuple[TaskNote, ...]]:
     """The last notes of a task that has this number of them."""
-    known = readable(decode_book, book)
+    known = readable(decode_note_numbers, numbers)
     if known is None:
         return ()
     wanted = [keys.note(task, number) for number in known.numbers[-_SHOWN:]]

@@ -35,8 +35,9 @@ from interlock.core.decision import Decision
 from interlock.errors import TooLarge
 from interlock.nouns.tasks import plan, progress_rules
 from interlock.nouns.tasks.plan import Plan, PlanTask
-from interlock.nouns.tasks.task import Checked, Imported, PlanExists, Spec, State, TaskStatus
+from interlock.nouns.tasks.task import Spec, State, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
+from interlock.nouns.tasks.task_outcomes import Checked, Imported, PlanExists
 
 TTL = 60.0
 """The ttl of the liveness key, after which other clients may delete a batch."""

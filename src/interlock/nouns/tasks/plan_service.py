@@ -30,7 +30,8 @@ from interlock.nouns.tasks.plan_update_rules import (
     PlanStep,
     StepsDone,
 )
-from interlock.nouns.tasks.task import (
+from interlock.nouns.tasks.task_change import TaskChanges
+from interlock.nouns.tasks.task_outcomes import (
     Checked,
     Imported,
     LeftTask,
@@ -39,7 +40,6 @@ from interlock.nouns.tasks.task import (
     PlannedEdit,
     PlanUpdated,
 )
-from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader, change, decode_spec, decode_status
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor

@@ -32,8 +32,9 @@ from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.edit_rules import FollowNeeds, ListEdit, SpecEdit
 from interlock.nouns.tasks.plan import Plan, PlanTask
 from interlock.nouns.tasks.plan_rules import BatchStart, CommitLimits
-from interlock.nouns.tasks.task import FieldChange, LeftTask, PlanExists, Spec, TaskStatus
+from interlock.nouns.tasks.task import Spec, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
+from interlock.nouns.tasks.task_outcomes import FieldChange, LeftTask, PlanExists
 
 REASON = "its plan has it no more"
 _OPERATIONS = 16

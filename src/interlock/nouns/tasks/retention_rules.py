@@ -171,7 +171,7 @@ def delete(
     ``meta/needed``.
     """
     ended = [task for task, revision in aims.items() if _stands(changes, task, revision)]
-    changes.facts.need_all(changes.facts.book, ended)
+    changes.facts.need_all(changes.facts.numbers_of_notes, ended)
     leave = OPERATIONS * (1 + len(ended)) + sum(map(len, labels.values()))
     gone = [task for task in ended if changes.delete_notes(task, leave)]
     for task in gone:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.nouns.grants.service import GrantService, break_notes, recalled, session_ttl_of
-from interlock.nouns.tasks import rules
+from interlock.nouns.tasks import claim_rules, end_rules, rules, task_outcomes
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.claim_service import ClaimService
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping, dependents
@@ -97,19 +97,19 @@ class TaskService:
 
     def publish_again(
         self, actor: Actor, task: str, spec: task_types.Spec
-    ) -> Op[task_types.Published | task_types.TaskExists]:
+    ) -> Op[task_outcomes.Published | task_outcomes.TaskExists]:
         """Publish a task, also under the id of one that ended without being complete."""
         outcome = yield from self.publish(actor, task, spec)
         if outcome or outcome.state not in task_types.UNSUCCESSFUL:
             return outcome
         outcome = yield from self.edits.publish_again(actor, task, spec)
-        if spec.guards and isinstance(outcome, task_types.Published):
+        if spec.guards and isinstance(outcome, task_outcomes.Published):
             return (yield from self._at_gate(outcome))
         return outcome
 
     def publish(
         self, actor: Actor, task: str, spec: task_types.Spec
-    ) -> Op[task_types.Published | task_types.TaskExists]:
+    ) -> Op[task_outcomes.Published | task_outcomes.TaskExists]:
         """Publish a task."""
         sets = (keys.requirement_set(spec.requirement_set),) if spec.requires else ()
         wanted = (keys.status(task), *sets)
@@ -124,14 +124,16 @@ class TaskService:
         for key in sets:
             if (item := done.items.get(key)) is not None:
                 self._runner.remember(key, item)
-        hidden = isinstance(done.outcome, task_types.TaskExists) and done.outcome.state == "blocked"
+        hidden = (
+            isinstance(done.outcome, task_outcomes.TaskExists) and done.outcome.state == "blocked"
+        )
         if hidden and (yield from self.plans.free_id(actor.plain, task)):
             return (yield from self.publish(actor, task, spec))
-        if spec.guards and isinstance(done.outcome, task_types.Published):
+        if spec.guards and isinstance(done.outcome, task_outcomes.Published):
             return (yield from self._at_gate(done.outcome))
         return done.outcome
 
-    def _at_gate(self, published: task_types.Published) -> Op[task_types.Published]:
+    def _at_gate(self, published: task_outcomes.Published) -> Op[task_outcomes.Published]:
         """The answer for a task with guards, which were checked after it was published."""
         from interlock.nouns.tasks.gates import gate_of
 
@@ -154,7 +156,7 @@ class TaskService:
         known: Mapping[str, Item | None] | None = None,
         *,
         then: NextClaim | None = None,
-    ) -> Op[task_types.CompleteOutcome]:
+    ) -> Op[task_outcomes.CompleteOutcome]:
         """Complete a task, and unblock its dependents.
 
         If its evidence needs facts from outside, this host looks first, and decides again.
@@ -173,13 +175,13 @@ class TaskService:
         along: Along | None,
         known: Mapping[str, Item | None] | None,
         then: NextClaim | None,
-    ) -> Op[task_types.CompleteOutcome]:
+    ) -> Op[task_outcomes.CompleteOutcome]:
         base = yield from self._runner.base()
         end = task_types.TaskEnd(claimant=claimant, result=result)
         left = False
         observed: Observed | None = None
 
-        def deciding() -> DecideOp[task_types.CompleteOutcome | task_types.LookFirst]:
+        def deciding() -> DecideOp[task_outcomes.CompleteOutcome | task_types.LookFirst]:
             nonlocal left
             left = False
             reader, status = yield from self._read_claim(claimant, base)
@@ -190,16 +192,20 @@ class TaskService:
             ):
                 return both
             decision = yield from self._completing(reader, claimant, result)
-            completes = decision.changes and isinstance(decision.outcome, task_types.TaskCompleted)
+            completes = decision.changes and isinstance(
+                decision.outcome, task_outcomes.TaskCompleted
+            )
             if completes and status is not None and status.evidence:
                 from interlock.nouns.tasks.gates import completed
 
                 decision = yield from completed(self._runner, reader, claimant, decision, observed)
             left = any(write.key == keys.todo(claimant.task) for write in decision.puts)
-            done_now = decision.changes and isinstance(decision.outcome, task_types.TaskCompleted)
+            done_now = decision.changes and isinstance(
+                decision.outcome, task_outcomes.TaskCompleted
+            )
             if along is not None and done_now:  # not if its evidence is missing or failed
                 decision = yield from along(decision)
-            if then is not None and isinstance(decision.outcome, task_types.TaskCompleted):
+            if then is not None and isinstance(decision.outcome, task_outcomes.TaskCompleted):
                 decision = yield from then.joined(decision, reader.facts)
             return decision
 
@@ -215,7 +221,7 @@ class TaskService:
             done = yield from self._end_claim(actor, claimant, deciding)
         if left and done.revision is not None:
             yield from self.housekeeping.drain_all(actor.plain, claimant.task)
-        outcome = cast("task_types.CompleteOutcome", done.outcome)
+        outcome = cast("task_outcomes.CompleteOutcome", done.outcome)
         if then is not None:
             outcome = yield from then.filled(outcome, done)
         return (yield from self._with_break(claimant, outcome))
@@ -247,7 +253,7 @@ class TaskService:
 
     def _completing(
         self, reader: TaskReader, claimant: task_types.Claimant, result: Raw | None
-    ) -> DecideOp[task_types.CompleteOutcome | task_types.LookFirst]:
+    ) -> DecideOp[task_outcomes.CompleteOutcome | task_types.LookFirst]:
         """The decision that completes a task, without regard to its evidence."""
         status = reader.facts.statuses[claimant.task]
         found: tuple[Item, ...] = ()
@@ -257,7 +263,9 @@ class TaskService:
             found = (yield (page,)).ranges[page]
             more = len(found) == page.limit or not self._runner.capabilities.transacts
         tasks = [keys.task_in_index(item.key) for item in found]
-        decide = partial(rules.complete, claimant=claimant, result=result, hangers=tasks, more=more)
+        decide = partial(
+            end_rules.complete, claimant=claimant, result=result, hangers=tasks, more=more
+        )
         return (yield from reader.change(decide))
 
     def fail(
@@ -271,54 +279,63 @@ class TaskService:
         along: Along | None = None,
         known: Mapping[str, Item | None] | None = None,
         then: NextClaim | None = None,
-    ) -> Op[task_types.FailOutcome]:
+    ) -> Op[task_outcomes.FailOutcome]:
         """Fail an attempt; ``along``, ``known`` and ``then`` as those of ``complete``."""
         chance = self._runner.random_below(1000) / 1000
         decide = partial(
-            rules.fail, claimant=claimant, reason=reason, error=error, chance=chance, retry=retry
+            end_rules.fail,
+            claimant=claimant,
+            reason=reason,
+            error=error,
+            chance=chance,
+            retry=retry,
         )
-        failing: Op[task_types.FailOutcome] = self._change_claim(
+        failing: Op[task_outcomes.FailOutcome] = self._change_claim(
             actor, claimant, decide, along, known, then=then
         )
         return (yield from (failing if then is None else then.guarded(failing)))
 
-    def release(self, actor: Actor, claimant: task_types.Claimant) -> Op[task_types.ReleaseOutcome]:
+    def release(
+        self, actor: Actor, claimant: task_types.Claimant
+    ) -> Op[task_outcomes.ReleaseOutcome]:
         """Release a task to the queue."""
-        decide = partial(rules.release, claimant=claimant)
+        decide = partial(end_rules.release, claimant=claimant)
         return (yield from self._change_claim(actor, claimant, decide))
 
     def heartbeat(
         self, actor: Actor, claimant: task_types.Claimant, session_ttl: float
-    ) -> Op[task_types.BeatOutcome]:
+    ) -> Op[task_outcomes.BeatOutcome]:
         """Renew the liveness of a claim."""
         base = yield from self._runner.base()
 
-        def deciding() -> DecideOp[task_types.BeatOutcome]:
+        def deciding() -> DecideOp[task_outcomes.BeatOutcome]:
             reader, _ = yield from self._read_claim(claimant, base)
             held, ttl = reader.facts.claims[claimant.task], session_ttl
             if held is not None and held.ttl is None:
                 ttl = yield from session_ttl_of(held.session, session_ttl)
-            decide = partial(rules.beat, claimant=claimant, session_ttl=ttl)
+            decide = partial(claim_rules.beat, claimant=claimant, session_ttl=ttl)
             return (yield from reader.change(decide))
 
-        done: Decided[task_types.BeatOutcome] = yield from self._runner.change(deciding, actor)
+        done: Decided[task_outcomes.BeatOutcome] = yield from self._runner.change(deciding, actor)
         return (yield from self._with_break(claimant, done.outcome))
 
     def progress(
         self, actor: Actor, claimant: task_types.Claimant, part: float, doing: str
-    ) -> Op[task_types.ProgressOutcome]:
+    ) -> Op[task_outcomes.ProgressOutcome]:
         """Note how far the work on a claim is."""
         base = yield from self._runner.base()
-        decide = partial(rules.progress, claimant=claimant, part=part, doing=doing)
+        decide = partial(claim_rules.progress, claimant=claimant, part=part, doing=doing)
 
-        def deciding() -> DecideOp[task_types.ProgressOutcome]:
+        def deciding() -> DecideOp[task_outcomes.ProgressOutcome]:
             reader, _ = yield from self._read_claim(claimant, base)
             return (yield from reader.change(decide))
 
-        done: Decided[task_types.ProgressOutcome] = yield from self._runner.change(deciding, actor)
+        done: Decided[task_outcomes.ProgressOutcome] = yield from self._runner.change(
+            deciding, actor
+        )
         return (yield from self._with_break(claimant, done.outcome))
 
-    def cancel(self, actor: Actor, task: str, reason: str) -> Op[task_types.CancelOutcome]:
+    def cancel(self, actor: Actor, task: str, reason: str) -> Op[task_outcomes.CancelOutcome]:
         """Cancel a task."""
         wanted = keys.status(task), keys.owner(task)
         decide = partial(rules.cancel, id_=task, agent=actor.agent, reason=reason)
@@ -326,32 +343,32 @@ class TaskService:
 
     def requeue(
         self, actor: Actor, task: str, reason: str, token: int | None
-    ) -> Op[task_types.RequeueOutcome]:
+    ) -> Op[task_outcomes.RequeueOutcome]:
         """End the claim of a worker, and put the task back in the queue."""
         wanted = keys.status(task), keys.owner(task)
         decide = partial(rules.requeue, id_=task, by=actor.agent, reason=reason, token=token)
         return (yield from change(self._runner, actor, wanted, decide)).outcome
 
-    def retry(self, actor: Actor, task: str) -> Op[task_types.RetryOutcome]:
+    def retry(self, actor: Actor, task: str) -> Op[task_outcomes.RetryOutcome]:
         """Put a failed or dead task back in the queue."""
         decide, key = partial(rules.retry, id_=task, agent=actor.agent), keys.status(task)
         outcome = (yield from change(self._runner, actor, (key,), decide)).outcome
-        if not isinstance(outcome, task_types.Retried) or outcome.state == "pending":
+        if not isinstance(outcome, task_outcomes.Retried) or outcome.state == "pending":
             return outcome
         status = decode_status((yield Read(key))[key])  # its guards may have passed since
         return outcome if status is None else replace(outcome, state=status.state)
 
     def _with_break(
         self, claimant: task_types.Claimant, outcome: T
-    ) -> Op[T | task_types.TaskFenced]:
+    ) -> Op[T | task_outcomes.TaskFenced]:
         """A refusal, with the operator that ended the claim and the reason, if one did."""
-        if not isinstance(outcome, task_types.TaskFenced | task_types.TaskNotOwner):
+        if not isinstance(outcome, task_outcomes.TaskFenced | task_outcomes.TaskNotOwner):
             return outcome
         for note in (yield from outside(break_notes(f"task/{claimant.task}"))):
             own = (note.token, note.holder) == (claimant.token, claimant.agent)
             if own or (claimant.token is None and note.session == claimant.session):
                 state: task_types.State = "pending" if outcome.state == "unknown" else outcome.state
-                fenced = task_types.TaskFenced(
+                fenced = task_outcomes.TaskFenced(
                     task=claimant.task, state=state, holder=outcome.holder
                 )
                 return replace(fenced, by=note.by, reason=note.reason)
@@ -365,7 +382,7 @@ class TaskService:
                 task = keys.task_in_index(item.key)
                 claimant = task_types.Claimant(task=task, agent=actor.agent, session=actor.session)
                 outcome = yield from self.release(actor, claimant)
-                if isinstance(outcome, task_types.TaskReleased):
+                if isinstance(outcome, task_outcomes.TaskReleased):
                     released.append(f"task/{task}")
         return tuple(released)
 
@@ -395,13 +412,13 @@ class TaskService:
         known: Mapping[str, Item | None] | None = None,
         *,
         then: NextClaim | None = None,
-    ) -> Op[T | task_types.TaskFenced]:
+    ) -> Op[T | task_outcomes.TaskFenced]:
         base = yield from self._runner.base()
 
         def deciding() -> DecideOp[T]:
             reader, _ = yield from self._read_claim(claimant, base)
             decision: Decision[T] = yield from reader.change(decide)
-            failed = isinstance(decision.outcome, task_types.TaskFailed)
+            failed = isinstance(decision.outcome, task_outcomes.TaskFailed)
             if along is not None and failed and decision.changes:
                 decision = yield from along(decision)
             if then is not None and failed:
@@ -431,7 +448,9 @@ class TaskService:
         if guess and known:
             guess |= known
         done: Decided[T] = yield from self._runner.change(deciding, actor, guess, urgent=True)
-        if done.revision is not None and not isinstance(done.outcome, task_types.EvidenceMissing):
+        if done.revision is not None and not isinstance(
+            done.outcome, task_outcomes.EvidenceMissing
+        ):
             self._forget_claim(claimant)
         return done
 

@@ -7,9 +7,9 @@ its own lease, and the token of its task, which is the revision of that commit f
 
 Only what concerns no other task goes together: the commit leaves out an end that has dependents,
 evidence or gates, and takes the queue up to the first task that is not simply ready
-(``rules.complete_several``, ``rules.claim_several``).  The caller carries out the rest one by one.
-So this decides as ends and claims one after the other would, which ``test_several_claims.py``
-compares.
+(``end_rules.complete_several``, ``claim_rules.claim_several``).  The caller carries out the rest
+one by one.  So this decides as ends and claims one after the other would, which
+``test_several_claims.py`` compares.
 
 A crash after the commit leaves claims as any other: they live by their session or by their ttl.
 """
@@ -24,10 +24,11 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.nouns.tasks import rules
+from interlock.nouns.tasks import claim_rules, end_rules
 from interlock.nouns.tasks.ready_index import ReadyWindow
-from interlock.nouns.tasks.task import CLAIMED_AT_ONCE, Claimed, ClaimRequest, Spec, TaskEnd
+from interlock.nouns.tasks.task import CLAIMED_AT_ONCE, ClaimRequest, Spec, TaskEnd
 from interlock.nouns.tasks.task_change import TaskChanges
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.nouns.tasks.task_reader import TaskReader
 from interlock.runtime import callers
 from interlock.runtime.attempt import DecideOp, ReadOp
@@ -37,7 +38,8 @@ from interlock.steps import Op
 from interlock.store import Item
 
 if TYPE_CHECKING:
-    from interlock.nouns.tasks.claim_service import ClaimAttempt, ClaimService
+    from interlock.nouns.tasks.claim_attempt import ClaimAttempt
+    from interlock.nouns.tasks.claim_service import ClaimService
 
 SMALL = 16 * 1024
 """Bytes of the largest result that goes together with others."""
@@ -210,8 +212,8 @@ def _decided(
     wanted: Sequence[tuple[ClaimRequest, Spec | None, str]],
     free: int,
 ) -> Decision[SeveralClaimed]:
-    ended = rules.complete_several(changes, ends)
-    claims = tuple(rules.claim_several(changes, wanted[: max(0, free + len(ended))]))
+    ended = end_rules.complete_several(changes, ends)
+    claims = tuple(claim_rules.claim_several(changes, wanted[: max(0, free + len(ended))]))
     outcome = SeveralClaimed(claims=claims)
     if ended:
         outcome = SeveralEnded(ended=frozenset(ended), claims=claims)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from interlock.core import keys
 from interlock.errors import StoreDamaged
 from interlock.nouns.tasks import task as task_types
+from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.claim_service import require_session
 from interlock.nouns.tasks.housekeeping import TaskMaintenance
 from interlock.nouns.tasks.task_reader import decode_names, examine
@@ -21,7 +22,7 @@ from interlock.runtime.reads import every, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import NextChanges, Op, OpenWatch, Read
 
-Claim = Callable[[str], Op[task_types.ClaimOutcome]]
+Claim = Callable[[str], Op[task_outcomes.ClaimOutcome]]
 """Claims one task by its name."""
 
 TRIED = 1000
@@ -33,7 +34,7 @@ _NAP = 1.0
 
 def claim_readable(
     runner: Runner, identity: Identity, able: frozenset[str], claim: Claim, wait: float
-) -> Op[task_types.ClaimOutcome]:
+) -> Op[task_outcomes.ClaimOutcome]:
     """Claim the best readable task; with ``wait``, wait until there is one."""
     ends = runner.clock.monotonic() + wait
     watch = yield OpenWatch(keys.WAKE_READY, (yield Read(keys.BASE)).revision)
@@ -41,7 +42,7 @@ def claim_readable(
         while True:
             outcome = yield from _claim_best(runner, identity, able, claim)
             left = ends - runner.clock.monotonic()
-            if isinstance(outcome, task_types.Claimed) or left <= 0:
+            if isinstance(outcome, task_outcomes.Claimed) or left <= 0:
                 return outcome
             yield from require_session(identity)
             yield NextChanges(watch, min(left, runner.capabilities.allow(_NAP)))
@@ -51,24 +52,24 @@ def claim_readable(
 
 def _claim_best(
     runner: Runner, identity: Identity, able: frozenset[str], claim: Claim
-) -> Op[task_types.ClaimOutcome]:
+) -> Op[task_outcomes.ClaimOutcome]:
     """Claim the best readable task; maintenance comes before the answer ``NoTask``."""
     for last in (False, True):
         for task in (yield from _ready_tasks(able)):
             outcome = yield from _claim_if_readable(task, claim)
-            if isinstance(outcome, task_types.Claimed):
+            if isinstance(outcome, task_outcomes.Claimed):
                 return outcome
         if not last:
             done = yield from TaskMaintenance(runner).run(identity.actor, RECLAIMED_AT_ONCE)
             if not done.reclaimed + done.moved:
                 break
-    return task_types.NoTask(
+    return task_outcomes.NoTask(
         reason="no task that is ready is one that you can do, and something cannot be read:"
         " see 'interlock doctor'"
     )
 
 
-def _claim_if_readable(task: str, claim: Claim) -> Op[task_types.ClaimOutcome | None]:
+def _claim_if_readable(task: str, claim: Claim) -> Op[task_outcomes.ClaimOutcome | None]:
     """Claim a task if all its items can be read; no claim of a damaged one is begun."""
     snapshot = yield Read(keys.data(task), keys.status(task), keys.owner(task))
     try:

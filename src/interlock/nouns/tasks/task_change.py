@@ -74,7 +74,7 @@ def _fresh(spec: Spec) -> TaskStatus:
     )
 
 
-class NoteBook(Struct, frozen=True, omit_defaults=True, gc=False):
+class NoteNumbers(Struct, frozen=True, omit_defaults=True, gc=False):
     """How many notes a task has had; those before ``first`` are deleted."""
 
     count: int = 0
@@ -107,7 +107,7 @@ class TaskFacts(Facts):
         """The token of its publishing: every claim of the task has a higher one."""
         self.dues: dict[str, DueEntry | None] = {}
         self.gates: dict[str, Gate | None] = {}
-        self.books: dict[str, NoteBook | None] = {}
+        self.note_numbers: dict[str, NoteNumbers | None] = {}
         self.written: dict[str, int] = {}
         """The revision that wrote the data of a task, counted as tokens are."""
         self.clock = 0
@@ -153,10 +153,10 @@ class TaskFacts(Facts):
         except KeyError:
             raise Missing((key,)) from None
 
-    def book(self, task: str) -> NoteBook | None:
+    def numbers_of_notes(self, task: str) -> NoteNumbers | None:
         """How many notes a task has; None if it has none."""
         try:
-            return self.books[task]
+            return self.note_numbers[task]
         except KeyError:
             raise Missing((keys.notes(task),)) from None
 
@@ -372,13 +372,13 @@ class TaskChanges(Changes[TaskFacts]):
         They ``leave`` so many operations of the commit for other changes.
         """
         self.rely(keys.notes(task))
-        if (book := self.facts.book(task)) is None:
+        if (known := self.facts.numbers_of_notes(task)) is None:
             return True
         room = max(0, self.facts.max_operations - self.size - leave)
-        some = book.numbers[: min(room, _NOTES_AT_ONCE)]
+        some = known.numbers[: min(room, _NOTES_AT_ONCE)]
         self.delete(*[keys.note(task, number) for number in some])
-        if len(some) < len(book.numbers):
-            self.put(keys.notes(task), replace(book, first=some.stop))
+        if len(some) < len(known.numbers):
+            self.put(keys.notes(task), replace(known, first=some.stop))
             return False
         self.delete(keys.notes(task))
         return True

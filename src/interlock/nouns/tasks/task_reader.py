@@ -18,12 +18,12 @@ from interlock.nouns.tasks.task import (
     EndedEntry,
     ReadyEntry,
     Spec,
-    Taken,
     TaskOwner,
     TaskResult,
     TaskStatus,
 )
-from interlock.nouns.tasks.task_change import NoteBook, TaskChanges, TaskFacts
+from interlock.nouns.tasks.task_change import NoteNumbers, TaskChanges, TaskFacts
+from interlock.nouns.tasks.task_outcomes import Taken
 from interlock.nouns.tasks.task_view import TaskNote
 from interlock.runtime.attempt import DecideOp, FactReader
 from interlock.runtime.identity import Actor
@@ -47,14 +47,14 @@ _DUE = codec.Decoder(DueEntry)
 _ENDED = codec.Decoder(EndedEntry)
 _RESULT = codec.Decoder(TaskResult)
 _NAMES = codec.Decoder(tuple[str, ...])
-_BOOK = codec.Decoder(NoteBook)
+_NOTE_NUMBERS = codec.Decoder(NoteNumbers)
 _NOTE = codec.Decoder(TaskNote)
 _OF_TASKS: dict[str, codec.Decoder[Any]] = {
     "data": _SPEC,
     "status": _STATUS,
     "owner": _CLAIM,
     "result": _RESULT,
-    "notes": _BOOK,
+    "notes": _NOTE_NUMBERS,
 }
 _OF_INDEXES: dict[str, codec.Decoder[Any]] = {
     keys.READY: _READY,
@@ -86,9 +86,9 @@ def decode_result(item: Item | None) -> TaskResult | None:
     return _RESULT.read_if_present(item)
 
 
-def decode_book(item: Item | None) -> NoteBook | None:
+def decode_note_numbers(item: Item | None) -> NoteNumbers | None:
     """How many notes a task has."""
-    return _BOOK.read_if_present(item)
+    return _NOTE_NUMBERS.read_if_present(item)
 
 
 def decode_note(item: Item) -> TaskNote:
@@ -173,7 +173,7 @@ class TaskReader(FactReader[TaskFacts]):
                     facts.specs[task] = decode_spec(item)
                     facts.written[task] = 0 if item is None else self.base + item.revision
                 case "notes":
-                    facts.books[task] = decode_book(item)
+                    facts.note_numbers[task] = decode_note_numbers(item)
                 case other:
                     raise AssertionError(f"no decision reads the {other} of a task")
 

@@ -26,6 +26,7 @@ from interlock.runtime.text import (
 
 if TYPE_CHECKING:
     from interlock.nouns.tasks import task as task_types
+    from interlock.nouns.tasks import task_outcomes
     from interlock.nouns.tasks.task_view import (
         ListedTask,
         TaskList,
@@ -48,7 +49,7 @@ _SHORT = 40
 _NAMED = 5
 
 
-def _published(outcome: task_types.Published, paint: Paint) -> str:
+def _published(outcome: task_outcomes.Published, paint: Paint) -> str:
     later = ""
     if outcome.state == "failed":
         later = f", but it failed: {outcome.reason}"
@@ -59,14 +60,14 @@ def _published(outcome: task_types.Published, paint: Paint) -> str:
     return f"{paint('green', 'published')} {outcome.task}{later}{_ended(outcome.ended)}"
 
 
-def _exists(outcome: task_types.TaskExists, paint: Paint) -> str:
+def _exists(outcome: task_outcomes.TaskExists, paint: Paint) -> str:
     hint = f"choose another id, or see 'interlock task show {quote(outcome.task)}'"
     if outcome.state in ("failed", "dead", "dropped"):
         hint = f"to use its id again: interlock task add {quote(outcome.task)} --again"
     return f"{paint('yellow', 'exists')} {outcome.task}: it is {outcome.state}; {hint}"
 
 
-def _claimed(outcome: task_types.Claimed, paint: Paint) -> str:
+def _claimed(outcome: task_outcomes.Claimed, paint: Paint) -> str:
     again = f", attempt {outcome.attempt}" if outcome.attempt > 1 else ""
     head = f"{paint('green', 'claimed')} {outcome.task}, token {outcome.token}"
     able = f"; it requires {', '.join(outcome.requires)}" if outcome.requires else ""
@@ -77,12 +78,12 @@ def _claimed(outcome: task_types.Claimed, paint: Paint) -> str:
     return f"{head}{lives(outcome.expires_in)}{again}{able}{title}{text}{data}{others}"
 
 
-def _taken(outcome: task_types.Taken, paint: Paint) -> str:
+def _taken(outcome: task_outcomes.Taken, paint: Paint) -> str:
     held = f"{outcome.holder} has worked on it for {since(outcome.since)}"
     return f"{paint('yellow', 'taken')} {outcome.task}: {held}{lives(outcome.expires_in)}"
 
 
-def _blocked(outcome: task_types.TaskBlocked, paint: Paint) -> str:
+def _blocked(outcome: task_outcomes.TaskBlocked, paint: Paint) -> str:
     left = f"; retry in {lasting(outcome.retry_in)}" if outcome.retry_in is not None else ""
     hint = f"; see 'interlock task show {quote(outcome.on)}'" if outcome.on else ""
     said = outcome.reason
@@ -91,24 +92,24 @@ def _blocked(outcome: task_types.TaskBlocked, paint: Paint) -> str:
     return f"{paint('yellow', 'blocked')} {outcome.task}: {said}{left}{hint}"
 
 
-def _deadlock(outcome: task_types.TaskDeadlock, paint: Paint) -> str:
+def _deadlock(outcome: task_outcomes.TaskDeadlock, paint: Paint) -> str:
     return f"{paint('red', 'deadlock')} {outcome.task}: {never_ends(outcome.cycle)}"
 
 
-def _nothing(outcome: task_types.NoTask, paint: Paint) -> str:
+def _nothing(outcome: task_outcomes.NoTask, paint: Paint) -> str:
     head = f"{paint('yellow', 'nothing')} {outcome.task}".rstrip()
     known = outcome.task and outcome.state != "unknown"
     return f"{head}: {outcome.reason}" + ("" if known else "; see 'interlock task list'")
 
 
-def _extended(outcome: task_types.TaskExtended, paint: Paint) -> str:
+def _extended(outcome: task_outcomes.TaskExtended, paint: Paint) -> str:
     return (
         f"{paint('green', 'extended')} {outcome.task}, token {outcome.token}"
         f"{lives(outcome.expires_in)}"
     )
 
 
-def _completed(outcome: task_types.TaskCompleted, paint: Paint) -> str:
+def _completed(outcome: task_outcomes.TaskCompleted, paint: Paint) -> str:
     then = _next(outcome.next, paint)
     if outcome.already:
         return f"{paint('green', 'completed')} {outcome.task} before, by this very claim{then}"
@@ -119,14 +120,14 @@ def _completed(outcome: task_types.TaskCompleted, paint: Paint) -> str:
     return f"{paint('green', 'completed')} {outcome.task}{may}{but}{then}"
 
 
-def _next(found: task_types.Claimed | task_types.NoTask | None, paint: Paint) -> str:
+def _next(found: task_outcomes.Claimed | task_outcomes.NoTask | None, paint: Paint) -> str:
     """The line about the task that was claimed with the end of another."""
     if found is None:
         return ""
     return f"\n{_claimed(found, paint) if found else _nothing(found, paint)}"
 
 
-def _evidence_missing(outcome: task_types.EvidenceMissing, paint: Paint) -> str:
+def _evidence_missing(outcome: task_outcomes.EvidenceMissing, paint: Paint) -> str:
     word, task = paint("yellow", "blocked"), outcome.task
     said = f"guard {outcome.guard}: {_leaf(outcome)}{_acts(outcome.acts)}"
     count = f" (failure {outcome.failures})" if outcome.failures else ""
@@ -135,7 +136,7 @@ def _evidence_missing(outcome: task_types.EvidenceMissing, paint: Paint) -> str:
     return f"{word} {task}: it lacks evidence; {said}{count}; {then}"
 
 
-def _evidence_failed(outcome: task_types.EvidenceFailed, paint: Paint) -> str:
+def _evidence_failed(outcome: task_outcomes.EvidenceFailed, paint: Paint) -> str:
     again = "it is tried again"
     if outcome.retry_in:
         again += f" in {lasting(outcome.retry_in)}"
@@ -145,7 +146,7 @@ def _evidence_failed(outcome: task_types.EvidenceFailed, paint: Paint) -> str:
     return f"{head}: it lacks evidence, {outcome.reason}; {again}"
 
 
-def _failed(outcome: task_types.TaskFailed, paint: Paint) -> str:
+def _failed(outcome: task_outcomes.TaskFailed, paint: Paint) -> str:
     word, task, then = paint("red", "failed"), outcome.task, _next(outcome.next, paint)
     if outcome.state == "pending":
         soon = f"in {lasting(outcome.retry_in)}" if outcome.retry_in else "at once"
@@ -155,11 +156,11 @@ def _failed(outcome: task_types.TaskFailed, paint: Paint) -> str:
     return f"{word} {task} {end}; to send it back: interlock task retry {quote(task)}{then}"
 
 
-def _released(outcome: task_types.TaskReleased, paint: Paint) -> str:
+def _released(outcome: task_outcomes.TaskReleased, paint: Paint) -> str:
     return f"{paint('green', 'released')} {outcome.task}; it is back in the queue"
 
 
-def _fenced(outcome: task_types.TaskFenced, paint: Paint) -> str:
+def _fenced(outcome: task_outcomes.TaskFenced, paint: Paint) -> str:
     now = f"it is {outcome.state}"
     if outcome.token:
         now = f"{outcome.holder} works on it with token {outcome.token}"
@@ -167,12 +168,12 @@ def _fenced(outcome: task_types.TaskFenced, paint: Paint) -> str:
     return f"{paint('red', 'fenced')} {outcome.task}: that claim is over{why}; {now}"
 
 
-def _requeued(outcome: task_types.TaskRequeued, paint: Paint) -> str:
+def _requeued(outcome: task_outcomes.TaskRequeued, paint: Paint) -> str:
     whose = f"the claim of {outcome.holder}, token {outcome.token}, is over"
     return f"{paint('green', 'requeued')} {outcome.task}; {whose}"
 
 
-def _not_owner(outcome: task_types.TaskNotOwner, paint: Paint) -> str:
+def _not_owner(outcome: task_outcomes.TaskNotOwner, paint: Paint) -> str:
     if outcome.state == "unknown":
         word = paint("red", "unknown")
         return f"{word} {outcome.task}: there is no such task; see 'interlock task list'"
@@ -191,21 +192,21 @@ def progress_text(part: float, doing: str) -> str:
     return f"{said}: {doing}" if doing else said
 
 
-def _progress(outcome: task_types.ProgressNoted, paint: Paint) -> str:
+def _progress(outcome: task_outcomes.ProgressNoted, paint: Paint) -> str:
     said = progress_text(outcome.progress, outcome.doing)
     return f"{paint('green', 'progress')} {outcome.task}: {said}"
 
 
-def _cancelled(outcome: task_types.TaskCancelled, paint: Paint) -> str:
+def _cancelled(outcome: task_outcomes.TaskCancelled, paint: Paint) -> str:
     before = " before" if outcome.already else ""
     return f"{paint('green', 'cancelled')} {outcome.task}{before}"
 
 
-def _retried(outcome: task_types.Retried, paint: Paint) -> str:
+def _retried(outcome: task_outcomes.Retried, paint: Paint) -> str:
     return f"{paint('green', 'retried')} {outcome.task}; it is {outcome.state}"
 
 
-def _edited(outcome: task_types.TaskEdited, paint: Paint) -> str:
+def _edited(outcome: task_outcomes.TaskEdited, paint: Paint) -> str:
     if not outcome.changed:
         return f"{paint('green', 'edited')} {outcome.task}: it was like that before"
     what = _fields(outcome.changed)
@@ -222,7 +223,7 @@ def _value(value: object) -> str:
     return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
 
 
-def _dropped(outcome: task_types.TasksDropped, paint: Paint) -> str:
+def _dropped(outcome: task_outcomes.TasksDropped, paint: Paint) -> str:
     head = f"{paint('green', 'dropped')} {', '.join(outcome.tasks)}"
     if not outcome.blocked:
         return head
@@ -233,7 +234,7 @@ def _dropped(outcome: task_types.TasksDropped, paint: Paint) -> str:
     )
 
 
-def _unchanged(outcome: task_types.Unchanged, paint: Paint) -> str:
+def _unchanged(outcome: task_outcomes.Unchanged, paint: Paint) -> str:
     hint = "; see 'interlock task list'" if outcome.state == "unknown" else ""
     return f"{paint('yellow', 'unchanged')} {outcome.task}: {outcome.reason}{hint}"
 
@@ -291,7 +292,7 @@ def _theirs(text: str, paint: Paint) -> str:
     return "\n".join(barred(text.rstrip().split("\n"), paint))
 
 
-def _noted(outcome: task_types.TaskNoted, paint: Paint) -> str:
+def _noted(outcome: task_outcomes.TaskNoted, paint: Paint) -> str:
     return f"{paint('green', 'noted')} {outcome.task}, note {outcome.note}"
 
 
@@ -372,7 +373,10 @@ def _ended(needs: Sequence[str]) -> str:
 
 
 def _leaf(
-    said: task_types.Published | task_types.TaskBlocked | task_types.EvidenceMissing | ListedTask,
+    said: task_outcomes.Published
+    | task_outcomes.TaskBlocked
+    | task_outcomes.EvidenceMissing
+    | ListedTask,
 ) -> str:
     """The condition that does not hold, and why; a guard that does not exist has no condition."""
     return f"{said.leaf}: {said.reason}" if said.leaf else said.reason
@@ -400,23 +404,23 @@ def _event(outcome: task_types.TaskEvent, paint: Paint) -> str:
     return f"{outcome.revision:>6}  {word}  {outcome.task}{who}{requires}{title}{data}"
 
 
-def _plan_imported(outcome: task_types.Imported, paint: Paint) -> str:
+def _plan_imported(outcome: task_outcomes.Imported, paint: Paint) -> str:
     return f"{paint('green', 'imported')} {_counted(outcome)}"
 
 
-def _plan_checked(outcome: task_types.Checked, paint: Paint) -> str:
+def _plan_checked(outcome: task_outcomes.Checked, paint: Paint) -> str:
     return f"{paint('green', 'good')}: {_counted(outcome)}; nothing was written"
 
 
-def _plan_changes(outcome: task_types.PlanChanges, paint: Paint) -> str:
+def _plan_changes(outcome: task_outcomes.PlanChanges, paint: Paint) -> str:
     return f"{_steps(outcome, paint)}\nnothing was written; to change it: --update"
 
 
-def _plan_updated(outcome: task_types.PlanUpdated, paint: Paint) -> str:
+def _plan_updated(outcome: task_outcomes.PlanUpdated, paint: Paint) -> str:
     return _steps(outcome, paint)
 
 
-def _steps(outcome: task_types.PlanChanges | task_types.PlanUpdated, paint: Paint) -> str:
+def _steps(outcome: task_outcomes.PlanChanges | task_outcomes.PlanUpdated, paint: Paint) -> str:
     """A line for each task that changes, or is left alone though it differs."""
     done = (
         f"{outcome.plan}: {len(outcome.new)} new, {len(outcome.edited)} edited,"
@@ -437,17 +441,17 @@ def _steps(outcome: task_types.PlanChanges | task_types.PlanUpdated, paint: Pain
     return "\n".join(lines)
 
 
-def _fields(changed: Mapping[str, task_types.FieldChange]) -> str:
+def _fields(changed: Mapping[str, task_outcomes.FieldChange]) -> str:
     return "; ".join(
         f"{name} {_value(each.old)} -> {_value(each.new)}" for name, each in changed.items()
     )
 
 
-def _plan_exists(outcome: task_types.PlanExists, paint: Paint) -> str:
+def _plan_exists(outcome: task_outcomes.PlanExists, paint: Paint) -> str:
     return f"{paint('yellow', 'exists')} {outcome.task or outcome.plan}: {outcome.reason}"
 
 
-def _counted(outcome: task_types.Imported | task_types.Checked) -> str:
+def _counted(outcome: task_outcomes.Imported | task_outcomes.Checked) -> str:
     tasks = "1 task" if outcome.tasks == 1 else f"{outcome.tasks} tasks"
     later = f", {outcome.later} not before their time" if outcome.later else ""
     behind = f", {outcome.guarded} when their guards pass" if outcome.guarded else ""

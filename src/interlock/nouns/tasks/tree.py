@@ -18,7 +18,7 @@ from itertools import islice
 from msgspec import Struct
 
 from interlock.core.safe_text import printable
-from interlock.nouns.tasks import task as task_types
+from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.task_view import Format, ListedTask, TaskTree, TreeTask
 from interlock.nouns.tasks.views import TaskQuery, TaskSnapshot, list_tasks, read_tasks
 from interlock.runtime.runner import Runner
@@ -53,7 +53,7 @@ class _TreeLine(Struct, frozen=True, kw_only=True, gc=False):
 
 def read_tree(
     runner: Runner, task: str, query: TaskQuery, *, drawn: Format, whole: bool
-) -> Op[TaskTree | task_types.NoTask]:
+) -> Op[TaskTree | task_outcomes.NoTask]:
     """The tree below a task, or, without one, of the open tasks that a query selects.
 
     ``whole`` also reads below complete tasks.
@@ -64,7 +64,7 @@ def read_tree(
         first = yield from _read(runner, [task])
         if first[task].state == "deleted":
             reason = f"there is no task {task}"
-            return task_types.NoTask(task=task, state="unknown", reason=reason)
+            return task_outcomes.NoTask(task=task, state="unknown", reason=reason)
         known = dict(first)
     else:
         found = yield from list_tasks(runner, query)

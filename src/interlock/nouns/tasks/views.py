@@ -23,6 +23,7 @@ from interlock.core import keys
 from interlock.core.validate import quote
 from interlock.errors import StoreDamaged
 from interlock.nouns.tasks import task as task_types
+from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.task import (
     BATCH,
     SCHEDULE,
@@ -232,11 +233,11 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
         return all(word in folded for word in self.words)
 
 
-def show(runner: Runner, task: str) -> Op[TaskView | task_types.NoTask]:
+def show(runner: Runner, task: str) -> Op[TaskView | task_outcomes.NoTask]:
     """One task, with its data and its result."""
     base, result = (yield from runner.base()), keys.result(task)
-    book = keys.notes(task)
-    snapshot = yield Read(keys.data(task), keys.owner(task), keys.status(task), result, book)
+    noted = keys.notes(task)
+    snapshot = yield Read(keys.data(task), keys.owner(task), keys.status(task), result, noted)
     found = _snapshot(task, snapshot.items, base, STATES)
     if found.damage:
         raise StoreDamaged(found.damage)
@@ -245,14 +246,14 @@ def show(runner: Runner, task: str) -> Op[TaskView | task_types.NoTask]:
             f"there is no task {task}; for a deleted one see"
             f" 'interlock record explain {quote(f'task/{task}')}'"
         )
-        return task_types.NoTask(task=task, state="unknown", reason=reason)
+        return task_outcomes.NoTask(task=task, state="unknown", reason=reason)
     (listed,) = yield from _listed(runner, [found])
     came = decode_result(snapshot[result])
     notes: tuple[TaskNote, ...] = ()
-    if snapshot[book] is not None:
+    if snapshot[noted] is not None:
         from interlock.nouns.tasks.notes import last_notes
 
-        notes = yield from last_notes(task, snapshot[book])
+        notes = yield from last_notes(task, snapshot[noted])
     return TaskView(
         **asdict(listed),
         text=found.spec.text,

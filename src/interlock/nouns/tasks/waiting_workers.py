@@ -18,7 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.nouns.tasks.held_claim import HeldClaim, hold_claim, release_later
-from interlock.nouns.tasks.task import Claimed, ClaimRequest, can_do
+from interlock.nouns.tasks.task import ClaimRequest, can_do
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.runtime import callers
 from interlock.steps import Op
 

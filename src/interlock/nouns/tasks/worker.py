@@ -39,7 +39,8 @@ from interlock.nouns.agents.report_rules import ReportState, ReportUpdate
 from interlock.nouns.agents.report_service import state_without_work
 from interlock.nouns.messages.stops import StopNotice, Stops
 from interlock.nouns.tasks.held_claim import Ending, HeldClaim, hold_claim
-from interlock.nouns.tasks.task import ONLY, Claimed, TaskEnd
+from interlock.nouns.tasks.task import ONLY, TaskEnd
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.nouns.tasks.waiting_workers import ReservedSlot, WaitingWorker, reserved_slot
 from interlock.runtime import callers
 from interlock.runtime.identity import Identity
@@ -321,7 +322,7 @@ class WorkerTeam:
     """What the loops of several threads share: one of them waits for work, and one report."""
 
     def __init__(self) -> None:
-        self.turn = threading.Lock()
+        self.one_waits = threading.Lock()
         """Held by the loop that waits: a task wakes one of them, and not all."""
         self._doing: dict[object, tuple[str, ...]] = {}
         self._guard = threading.Lock()
@@ -347,7 +348,7 @@ class TeamLoop(WorkerLoop):
         """Claim the next task; if there is none, one thread of the team waits at a time."""
         working = self._take_handed()
         if working is None:
-            with self._team.turn:
+            with self._team.one_waits:
                 working = yield from super().wait_next()
         return working
 

@@ -1,0 +1,398 @@
+"""Workers of the blocking client: one task after the other, for a loop or for handlers.
+
+for claim in fleet.tasks.work(can=["rust"]):
+    with claim:
+        build(claim.data)
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from interlock.client_tasks import AnyHandler, Claim, Handler
+from interlock.errors import BadInput, InterlockError, Lapsed, StoreClosed
+from interlock.nouns.grants.handover import HANDOVER, Handover
+from interlock.nouns.messages.stops import StopNotice
+from interlock.nouns.tasks.handlers import HandlersByType
+from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, HeldClaim
+from interlock.nouns.tasks.worker import SignalListener, WorkerLoop, interrupt_main
+from interlock.runtime.stoppable import SLICE
+from interlock.steps import drive
+from interlock.threads import background
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+    from interlock.client_threads import WorkerThreads
+
+
+AT_ONCE = 0.002
+"""A loop that takes no longer from the end of a block to its next step has nothing in between."""
+
+
+LONGEST = 0.05
+"""Seconds after which a claim that was put off is ended by another thread, or twice that."""
+
+
+class Worker:
+    """Claims one task after the other, for a ``for`` loop.
+
+    A claim that the loop neither entered (``with claim:``) nor settled is never completed: its
+    attempt fails when the loop continues or ends.  If the worker is to stop, it is released.
+    """
+
+    def __init__(
+        self, fleet: Fleet, worker_loop: WorkerLoop, concurrency: int = 1, *, signals: bool
+    ) -> None:
+        self._fleet = fleet
+        self._worker_loop = worker_loop
+        self._concurrency = concurrency
+        self._handlers: HandlersByType[Handler] = HandlersByType()
+        self._threads: WorkerThreads | None = None
+        self._signals = signals
+        self._signalled = False
+        self._claim: Claim | None = None
+        """The current claim."""
+        self._listening = False
+        self._interrupting = threading.Lock()
+        self._sends_signal = False
+        """Whether this worker sends the next signal itself."""
+        self._interrupted = threading.Event()
+        self._put_off: PutOff | None = None
+        """A claim that is still to be ended."""
+        self._ending = threading.RLock()
+        """Held while that is done, since any thread may have to do it."""
+        self._late_end: LateEnd | None = None
+        self._clock = fleet.context.runner.clock.monotonic
+        self._left_at = 0.0
+        self._went_on_at_once = False
+        self._serves = False
+
+    def stop(self, reason: str = "") -> None:
+        """Finish the current claim, and claim no more; any thread may call it."""
+        self._worker_loop.stop(reason)
+        if self._threads is not None:
+            self._threads.look()
+
+    @property
+    def stopped(self) -> str:
+        """Why the worker is to stop; empty while it is not."""
+        return self._worker_loop.reason
+
+    def __iter__(self) -> Iterator[Claim]:
+        if self._concurrency > 1:
+            raise BadInput("a loop works on one task at a time; use worker.serve(handler)")
+        with SignalListener(self._on_signal, wanted=self._signals), self._messages():
+            handover = Handover(self._fleet.context.grants)
+            try:
+                while True:
+                    handover = Handover(self._fleet.context.grants)
+                    HANDOVER.set(handover)
+                    claim = self._next()
+                    HANDOVER.set(None)
+                    if claim is None:
+                        return
+                    self._claim = claim
+                    yield claim
+                    self._went_on_at_once = self._clock() - self._left_at < AT_ONCE
+                    if self._put_off is None:
+                        claim.passed_over(WENT_ON)
+                        self._claim = None
+            finally:
+                self._left(handover)
+
+    def puts_off(self, holding: HeldClaim, error: BaseException | None) -> bool:
+        """Whether the end of a block waits for the next step of the loop.
+
+        Only if the loop went on at once the last time: else there may be more in its body, and
+        others would wait for the end of the task.  If there is more this time, another thread ends
+        the task (``LateEnd``).
+        """
+        if not (self._went_on_at_once or self._serves) or self._worker_loop.reason:
+            return False
+        plain = error is None or isinstance(error, Exception)
+        return plain and not (holding.released or holding.trouble or holding.lost())
+
+    def put_off(self, claim: Claim, error: BaseException | None) -> None:
+        """End the claim with the next step of the loop, or before any other call of this thread."""
+        thread = threading.get_ident()
+        self._put_off = PutOff(claim, error, thread)
+        self._fleet.context.put_off[thread] = self.end_alone
+        if not self._serves:  # which always goes on at once
+            if self._late_end is None:
+                self._late_end = LateEnd(self)
+            self._late_end.begin()
+        self.left_block()
+
+    @property
+    def has_put_off(self) -> PutOff | None:
+        """The claim that is still to be ended, if there is one."""
+        return self._put_off
+
+    def left_block(self) -> None:
+        """A block of the loop is over."""
+        self._left_at = self._clock()
+
+    def end_alone(self) -> None:
+        """End the claim that was put off, without a claim of the next task."""
+        with self._ending:
+            if (found := self._put_off) is None:
+                return
+            self._put_off = None
+            try:
+                found.claim.end_now(found.error, log=False)
+            finally:  # till then, a call of that thread waits for us
+                self._fleet.context.put_off.pop(found.thread, None)
+
+    def on(
+        self, *types: str, timeout: float | str | None = None
+    ) -> Callable[[AnyHandler], AnyHandler]:
+        """Use a function for tasks of these types: ``@worker.on("build")``.
+
+        The type of a task is what it requires.  A worker with such functions can do their types,
+        and takes no other tasks; ``@worker.on()`` is for all others.  If a call takes longer than
+        ``timeout``, its attempt fails.
+        """
+
+        def add(handler: AnyHandler) -> AnyHandler:
+            self._handlers.add(types, handler, timeout)
+            return handler
+
+        return add
+
+    def serve(self, handler: Handler | None = None, *, timeout: float | str | None = None) -> None:
+        """Handle each claim; the handler returns the result, or raises the reason of a failure.
+
+        Without a handler, those that were added by ``on`` are used.
+        """
+        if handler is not None:
+            self._handlers.add((), handler, timeout)
+        self._worker_loop.only(self._handlers.abilities())
+
+        def handle(claim: Claim) -> None:
+            found = self._handlers.find(claim.outcome.requires)
+            if found.timeout is None:
+                result = found.function(claim)
+            else:
+                with TimeLimit(claim, found.timeout, found.too_late):
+                    result = found.function(claim)
+            if not claim.settled:
+                claim.end_with(result)
+
+        self.handle(handle)
+
+    def handle(self, handler: Callable[[Claim], None]) -> None:
+        """Call this for each claim, in its block; by several threads if it has a concurrency."""
+        if self._concurrency > 1:
+            from interlock.client_threads import WorkerThreads
+
+            self._threads = WorkerThreads(
+                self._fleet, self._worker_loop, self._concurrency, signals=self._signals
+            )
+            self._threads.run(handler)
+            return
+        self._serves = True
+        for claim in self:
+            with claim:
+                handler(claim)
+
+    def _left(self, handover: Handover) -> None:
+        """Clean up after the loop; an interrupt may have come before it got its last claim."""
+        self.end_alone()
+        if self._late_end is not None:
+            self._late_end.stop()
+            self._late_end = None
+        claim, self._claim = self._claim, None
+        if claim is None:
+            handover.abandon()
+        elif self._worker_loop.reason:
+            claim.let_go()
+        else:
+            claim.passed_over(LEFT)
+        self._worker_loop.give_back()
+        self._worker_loop.report()
+
+    def _next(self) -> Claim | None:
+        with self._ending:
+            found, self._put_off = self._put_off, None
+        if found is not None:
+            self._fleet.context.put_off.pop(found.thread, None)
+            found.claim.end_with_next(found.error, self._worker_loop)
+            self._claim = None
+        if self._worker_loop.reason:
+            return None
+        fleet = self._fleet
+        fleet.keep(nudge=False)  # waking the keeper for each task costs as much as the task
+        try:
+            working = drive(self._worker_loop.wait_next(), fleet.store)
+        except (Lapsed, StoreClosed):
+            if not fleet.closed:
+                raise
+            self.stop("the client was closed")
+            return None
+        return self._yours(working)
+
+    def _yours(self, working: HeldClaim | None) -> Claim | None:
+        """A claim, unless it came too late."""
+        if working is None:
+            return None
+        claim = Claim(working, in_loop=True).of_worker(self)
+        if self._worker_loop.reason:
+            claim.let_go()
+            return None
+        self._worker_loop.report((claim.task,))
+        if self._worker_loop.leased:
+            self._fleet.nudge()  # the keeper has another lease
+        claim.take_up()
+        return claim
+
+    @contextmanager
+    def _messages(self) -> Iterator[None]:
+        """Listen to stop messages in a thread while the block runs."""
+        with listening(self._fleet, self._worker_loop, self._obey):
+            self._listening = True
+            try:
+                yield
+            finally:
+                with self._interrupting:
+                    self._listening = False
+
+    def _obey(self, stop: StopNotice) -> None:
+        if self._worker_loop.handle_stop(stop):
+            self._break_off()
+
+    def _break_off(self) -> None:
+        """Release the current claim: interrupt its block, or, if no signal can, make it lost.
+
+        The interrupt must not come after the loop.  A signal that comes right before the main
+        thread begins to wait does not wake it, so it is sent again until the handler has run.
+        """
+        while True:
+            with self._interrupting:
+                claim = self._claim
+                if not self._listening or claim is None or self._interrupted.is_set():
+                    return
+                self._sends_signal = True
+                if not interrupt_main(self._on_signal):
+                    break
+            self._interrupted.wait(SLICE / 10)
+        self.release_current()
+
+    def release_current(self) -> None:
+        """Release the current claim, which makes it lost; one whose work is done is ended."""
+        with suppress(InterlockError):
+            self.end_alone()
+            if (claim := self._claim) is not None:
+                claim.release()
+
+    def _on_signal(self, number: int) -> None:
+        if self._sends_signal:
+            self._sends_signal = False
+            if self._interrupted.is_set():  # one too many
+                return
+            self._interrupted.set()
+        elif not self._signalled:
+            self._signalled = True
+            self.stop(signal.Signals(number).name)
+            return
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + number)
+
+
+@contextmanager
+def listening(
+    fleet: Fleet, worker_loop: WorkerLoop, obey: Callable[[StopNotice], None]
+) -> Iterator[None]:
+    """Listen to stop messages in a thread while the block runs."""
+    stops, store = worker_loop.stops, fleet.store
+    if stops is None:
+        yield
+        return
+    over = threading.Event()
+    op = stops.for_other_thread().listen(obey, lambda: not over.is_set())
+    background(lambda: drive(op, store), "interlock-stops").start()
+    try:
+        yield
+    finally:
+        over.set()
+        drive(worker_loop.acknowledge_stops(), store)
+
+
+class TimeLimit:
+    """Fails the attempt of a claim whose block takes too long, from a thread of its own.
+
+    The block goes on, since no thread can be killed; ``claim.lost`` asks it to stop.
+    """
+
+    def __init__(self, claim: Claim, seconds: float, reason: str) -> None:
+        self._claim = claim
+        self._seconds = seconds
+        self._reason = reason
+        self._over = threading.Event()
+
+    def __enter__(self) -> None:
+        background(self._watch, "interlock-time-limit").start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def _watch(self) -> None:
+        if self._over.wait(self._seconds):
+            return
+        import logging
+
+        log = logging.getLogger("interlock")
+        try:
+            self._claim.fail(self._reason)
+        except InterlockError as error:
+            log.warning("task %s: %s: %s", self._claim.task, self._reason, error)
+        else:
+            log.warning("task %s: %s; its thread is still busy", self._claim.task, self._reason)
+
+
+class PutOff(NamedTuple):
+    """A claim that is still to be ended, the error of its block, and the thread that left it."""
+
+    claim: Claim
+    error: BaseException | None
+    thread: int
+
+
+class LateEnd:
+    """A thread that ends a claim that was put off if the loop does not go on.
+
+    The body of a loop may sleep or wait now and then, even for what waits for the end of the task.
+    The thread sleeps while nothing is put off.  A loop that goes on wakes it once in ``LONGEST`` at
+    most.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._wanted = threading.Event()
+        self._over = threading.Event()
+        background(self._run, "interlock-late-end").start()
+
+    def begin(self) -> None:
+        """Something was put off."""
+        if not self._wanted.is_set():
+            self._wanted.set()
+
+    def stop(self) -> None:
+        """The loop is over."""
+        self._over.set()
+        self._wanted.set()
+
+    def _run(self) -> None:
+        while self._wanted.wait() and not self._over.is_set():
+            found = self._worker.has_put_off
+            self._over.wait(LONGEST)
+            if found is None:
+                self._wanted.clear()
+                if self._worker.has_put_off is not None or self._over.is_set():
+                    self._wanted.set()
+            elif found is self._worker.has_put_off:
+                self._worker.end_alone()
