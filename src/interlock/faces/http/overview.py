@@ -19,7 +19,7 @@ from interlock.nouns.grants.semaphore_noun import SemaphoresList
 from interlock.nouns.messages.decision_noun import DecisionsList
 from interlock.nouns.pipelines.noun import PipelinesList
 from interlock.nouns.requests.quarantine_noun import QuarantinedList
-from interlock.nouns.tasks.noun import TasksList
+from interlock.nouns.tasks.view_noun import TasksList
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
