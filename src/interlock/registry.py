@@ -65,6 +65,10 @@ _ENTRIES = [
         "interlock.nouns.messages.inbox_noun",
         commands=("subscribe", "unsubscribe", "inbox", "ack", "wait"),
     ),
+    NounEntry(
+        "interlock.nouns.reservations.noun", "", "reservations",
+        ("reserve", "unreserve", "reservations"),
+    ),
     NounEntry("interlock.nouns.agents.noun", "agent", "agents"),
     NounEntry("interlock.nouns.tasks.noun", "task", "tasks"),
     NounEntry("interlock.nouns.schedules.noun", "schedule", "schedules"),

@@ -11,6 +11,12 @@ Locks and semaphores
 Waits
     waits/{name}/{id}     a wait of an agent; of a caller, too, while others may wait for it; for a
                           guard also under what its caller is to acquire
+Reservations of files
+    reservations/{repository}/{id}  a reservation: its holder and its patterns
+    reserve-queue/{repository}/{id}  one that waits
+    reserved/{repository}/{.segment/}{id}.{number}  a pattern of either, under its first segments
+    reserving/{agent}/{repository}/{id}  the reservation is this agent's
+    meta/reserved/{repository}  rewritten by each commit that adds patterns
 Tasks
     tasks/{id}/data       the specification of a task; written again by an edit
     tasks/{id}/status     its state
@@ -158,6 +164,7 @@ Record
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from math import ceil
 
@@ -169,6 +176,12 @@ POOLS = (LOCKS, SEMAPHORES)
 HELD = "held/"
 BROKEN = "broken/"
 WAITS = "waits/"
+RESERVATIONS = "reservations/"
+RESERVE_QUEUE = "reserve-queue/"
+RESERVED = "reserved/"
+RESERVING = "reserving/"
+RESERVED_MARK = "meta/reserved/"
+RESERVATION_FOLDERS = (RESERVATIONS, RESERVE_QUEUE, RESERVED, RESERVING)
 TASKS = "tasks/"
 READY = "ready/"
 SETS = "sets/"
@@ -304,7 +317,8 @@ MOVE = "meta/move"
 STORE_ID = "meta/store"
 BUS = "meta/bus"
 FOLDERS = frozenset((
-    *POOLS, HELD, BROKEN, WAITS, *TASK_FOLDERS, SCHEDULES, SCHEDULE_TASKS, *MESSAGE_FOLDERS,
+    *POOLS, HELD, BROKEN, WAITS, *RESERVATION_FOLDERS, *TASK_FOLDERS, SCHEDULES, SCHEDULE_TASKS,
+    *MESSAGE_FOLDERS,
     SESSIONS, REPORTS, DEATHS, ABLE, LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS,
     GATES, GATED, RECHECK, *SWARM_FOLDERS, REFUSALS, SEGMENTS, META, *REQUEST_FOLDERS,
 ))  # fmt: skip
@@ -399,6 +413,47 @@ def waits(caller: str, id_: str = "") -> str:
     Callers inside of a caller (``a/b``) are listed with it.
     """
     return f"{WAITS}{caller.partition('/')[0]}/{id_}"
+
+
+# Reservations.
+
+
+def reservation(repository: str, id_: str = "") -> str:
+    """A reservation; without an id, the folder of a repository."""
+    return f"{RESERVATIONS}{encode(repository)}/{id_}"
+
+
+def reserve_queue(repository: str, id_: str = "") -> str:
+    """A reservation that waits; without an id, the folder of a repository."""
+    return f"{RESERVE_QUEUE}{encode(repository)}/{id_}"
+
+
+def reservation_of(key: str) -> tuple[str, str]:
+    """The repository and the id of a reservation, held or waiting."""
+    _, repository, id_ = key.split("/", 2)
+    return decode(repository), id_
+
+
+def reserved(repository: str, segments: Iterable[str] = (), entry: str = "") -> str:
+    """The entry of a pattern under its first segments; without an entry, their folder.
+
+    A segment begins with a dot, and an entry does not.
+    """
+    return f"{RESERVED}{encode(repository)}/{''.join(f'.{encode(s)}/' for s in segments)}{entry}"
+
+
+def reserving(agent: str, repository: str = "", id_: str = "") -> str:
+    """A reservation under its agent; without a repository, the folder of an agent."""
+    return (
+        f"{RESERVING}{encode(agent)}/{encode(repository)}/{id_}"
+        if repository
+        else (f"{RESERVING}{encode(agent)}/")
+    )
+
+
+def reserved_mark(repository: str) -> str:
+    """The mark that each commit that adds patterns rewrites."""
+    return RESERVED_MARK + encode(repository)
 
 
 # Liveness, signals, record.

@@ -17,6 +17,7 @@ from interlock.core.keys import (
     PIPELINES,
     QUERIES,
     REQUESTS,
+    RESERVATIONS,
     SCHEDULES,
     SEMAPHORES,
     SESSIONS,
@@ -44,6 +45,7 @@ KINDS = {
     "guard": GUARDS,
     "request": REQUESTS,
     "schedule": SCHEDULES,
+    "reservation": RESERVATIONS,
 }
 """The kinds of things in the record, each with its folder."""
 _THINGS = {"messages": "message", "queries": "query", "decisions": "decision"}

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from interlock.client import Fleet
 
 
+_KINDS = ("lock", "semaphore", "things", "task", "patterns")
+
+
 def unused_grants(outcome: object) -> tuple[Acquired, ...]:
     """The grants that an outcome brings: its own, those of one commit, the claim of the next."""
     found = outcome if isinstance(outcome, Acquired) else getattr(outcome, "next", None)
@@ -18,8 +21,8 @@ def unused_grants(outcome: object) -> tuple[Acquired, ...]:
 
 
 def things_of(grant: Acquired) -> tuple[str, tuple[str, ...]]:
-    """The kind of a grant (lock, semaphore, things, task), and the names of what it is of."""
-    kind = next(name for name in ("lock", "semaphore", "things", "task") if hasattr(grant, name))
+    """The kind of a grant (``_KINDS``), and the names of what it is of."""
+    kind = next(name for name in _KINDS if hasattr(grant, name))
     named = getattr(grant, kind)
     return kind, named if isinstance(named, tuple) else (named,)
 
@@ -31,6 +34,7 @@ def release(fleet: Fleet, grants: Iterable[Acquired]) -> None:
         "semaphore": fleet.semaphores.release,
         "things": fleet.several.release,
         "task": fleet.tasks.release,
+        "patterns": fleet.reservations.unreserve,
     }
     for grant in grants:
         kind, things = things_of(grant)

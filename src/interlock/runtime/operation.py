@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal[
     "name", "names", "text", "int", "duration", "json", "flag", "count", "things", "command",
-    "body", "values", "grants", "path",
+    "body", "values", "grants", "path", "patterns",
 ]  # fmt: skip
 Need: TypeAlias = Literal["nothing", "store", "agent", "session"]
 """What a command needs: each one includes those before it; a ``session`` knows its agent."""
@@ -70,7 +70,7 @@ class Field(Struct, frozen=True):
     @property
     def repeats(self) -> bool:
         """Whether it may be given several times, and so has several values."""
-        return self.kind in ("names", "things", "grants")
+        return self.kind in ("names", "things", "grants", "patterns")
 
     @property
     def takes_value(self) -> bool:

@@ -21,6 +21,7 @@ METAVARS = {
     "json": "JSON",
     "command": "CMD",
     "things": "THING",
+    "patterns": "PATTERN",
     "grants": "THING=TOKEN",
     "body": "TEXT",
     "values": "FIELD=JSON",

@@ -268,6 +268,7 @@ EXAMPLES = {
     "body": "TEXT",
     "values": "branch='\"main\"'",
     "path": "PATH",
+    "patterns": "'src/*.py'",
 }
 
 GUARD_EXAMPLES = {"guard": "calm,tested", "evidence": "tested"}

@@ -47,7 +47,13 @@ _TYPES = {
 }  # fmt: skip
 _LIST = {"type": "array", "items": {"type": "string"}}
 _OPTION = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)")
-_LEAST: dict[str, Any] = {"int": 1, "json": None, "names": ("x",), "things": ("lock/x",)}
+_LEAST: dict[str, Any] = {
+    "int": 1,
+    "json": None,
+    "names": ("x",),
+    "things": ("lock/x",),
+    "patterns": ("x",),
+}
 
 
 class McpTool:

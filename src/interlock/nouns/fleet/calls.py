@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from interlock.nouns.pipelines.calls import PipelineCalls
     from interlock.nouns.record.calls import RecordCalls
     from interlock.nouns.requests.calls import QuarantineCalls, RequestCalls
+    from interlock.nouns.reservations.calls import ReservationCalls
     from interlock.nouns.schedules.calls import ScheduleCalls
     from interlock.nouns.swarms.calls import KeyCalls, SwarmCalls
     from interlock.nouns.tasks.calls import TaskCalls
@@ -47,6 +48,7 @@ class FleetCalls(Calls[D]):
         quarantine: QuarantineCalls[D]
         record: RecordCalls[D]
         requests: RequestCalls[D]
+        reservations: ReservationCalls[D]
         schedules: ScheduleCalls[D]
         semaphores: SemaphoreCalls[D]
         several: SeveralCalls[D]

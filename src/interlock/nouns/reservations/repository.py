@@ -1,0 +1,139 @@
+"""The repository that a folder is in, read from its files without running git.
+
+A repository has a name, under which all hosts and worktrees share its reservations: the one in
+INTERLOCK_REPOSITORY, else the last part of the address of the remote ``origin``, else the name of
+the folder of the main worktree.  The root is that of the worktree, where paths are relative to.
+Outside of a repository the folder itself is the root.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from unicodedata import normalize
+
+from msgspec import Struct
+
+from interlock.core import validate
+from interlock.errors import BadInput
+
+_ORIGIN = re.compile(r'^\s*\[remote "origin"\]\s*$')
+_SECTION = re.compile(r"^\s*\[")
+_URL = re.compile(r"^\s*url\s*=\s*(.+?)\s*$")
+_FOLDS = re.compile(r"^\s*ignorecase\s*=\s*true\s*$", re.IGNORECASE)
+
+
+class Repository(Struct, frozen=True):
+    """A worktree of a repository: the name, the root, and whether its file system ignores case."""
+
+    name: str
+    root: str
+    fold: bool = False
+
+    def relative(self, path: str, folder: str = "") -> str:
+        """A path of the file system, from the root; BadInput if it lies outside.
+
+        Symbolic links are followed, except for the last part, which may be a link that is edited.
+        A relative one begins at the folder.
+        """
+        whole = os.path.normpath(os.path.join(folder or self.root, path))
+        parent, name = os.path.split(whole)
+        for parent_ in (parent, os.path.realpath(parent)):
+            for root in (self.root, os.path.realpath(self.root)):
+                found = os.path.relpath(os.path.join(parent_, name), root)
+                if found != ".." and not found.startswith("../"):
+                    return normalize("NFC", found)
+        raise BadInput(f"{path!r:.200} lies outside of the repository {self.root}")
+
+    def contains(self, path: str, folder: str = "") -> bool:
+        """Whether a path lies inside."""
+        try:
+            self.relative(path, folder)
+        except BadInput:
+            return False
+        return True
+
+    def pattern(self, text: str) -> str:
+        """A pattern as a caller wrote it; an absolute path becomes one from the root."""
+        if not str(text).startswith("/"):  # what is no text is refused later
+            return text
+        root = os.path.realpath(self.root)
+        for each in (self.root, root):
+            if text.startswith(f"{each}/"):
+                return text[len(each) :]
+        first = text.split("/", 2)[1]
+        if first and os.path.lexists(f"/{first}") and not os.path.lexists(f"{root}/{first}"):
+            raise BadInput(
+                f"{text!r:.200} lies outside of the repository {self.root};"
+                " write the path from the root of the repository"
+            )
+        return text
+
+
+def find(start: str | None = None) -> Repository:
+    """The repository that a folder is in; None for the working directory."""
+    here = os.path.abspath(start or os.getcwd())
+    named = os.environ.get("INTERLOCK_REPOSITORY", "")
+    return _find(here, named)
+
+
+@lru_cache(maxsize=64)
+def _find(here: str, named: str) -> Repository:
+    root = _root(here)
+    if root is None:
+        return Repository(_name(named or os.path.basename(here)), here)
+    common = _common(os.path.join(root, ".git"))
+    origin, folds = _config(os.path.join(common, "config"))
+    main = os.path.dirname(common) if os.path.basename(common) == ".git" else common
+    last = re.split(r"[/:\\]", origin.rstrip("/"))[-1] if origin else os.path.basename(main)
+    return Repository(_name(named or last.removesuffix(".git")), root, folds)
+
+
+def _name(text: str) -> str:
+    try:
+        return validate.name(text, "name of the repository")
+    except BadInput:
+        if os.environ.get("INTERLOCK_REPOSITORY"):
+            raise
+        return "repository"  # a folder may have any name
+
+
+def _root(here: str) -> str | None:
+    while True:
+        if os.path.lexists(os.path.join(here, ".git")):
+            return here
+        above = os.path.dirname(here)
+        if above == here:
+            return None
+        here = above
+
+
+def _common(git: str) -> str:
+    """The folder that all worktrees of a repository share."""
+    if os.path.isdir(git):
+        return git
+    line = _text(git).partition("\n")[0]
+    folder = os.path.join(os.path.dirname(git), line.removeprefix("gitdir: "))
+    shared = _text(os.path.join(folder, "commondir")).strip()
+    return os.path.realpath(os.path.join(folder, shared) if shared else folder)
+
+
+def _config(path: str) -> tuple[str, bool]:
+    """The address of the remote ``origin``, and whether the file system ignores case."""
+    origin, inside, folds = "", False, False
+    for line in _text(path).splitlines():
+        if _SECTION.match(line):
+            inside = bool(_ORIGIN.match(line))
+        elif inside and not origin and (found := _URL.match(line)):
+            origin = found[1]
+        folds = folds or bool(_FOLDS.match(line))
+    return origin, folds
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(65536)
+    except OSError:
+        return ""

@@ -1,0 +1,452 @@
+"""Decisions about reservations: pure functions of the entries, records and liveness that were read.
+
+``reservation.py`` has the theory.  The service reads the entries that may overlap (``Wanted``), the
+queue, and the liveness of the reservations that conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Event, Write
+from interlock.core.wait import UnqueuedWait, wait_keys, wait_writes
+from interlock.errors import NotAllowed
+from interlock.nouns.reservations import pattern as patterns
+from interlock.nouns.reservations import reservation as r
+from interlock.nouns.reservations.pattern import INDEXED, Pattern
+from interlock.nouns.reservations.reservation import Overlap, Reservation, ReservedPattern
+
+Alive: TypeAlias = Callable[[str], bool]
+"""Whether a liveness key exists."""
+SHOWN = 5
+"""Conflicts that a refusal names."""
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """An entry as it was read, with the revision of the commit that added it."""
+
+    of: ReservedPattern
+    order: int
+
+
+class Waiter(Struct, frozen=True, gc=False):
+    """A reservation that waits, with the revision of the commit that queued it."""
+
+    of: Reservation
+    order: int
+
+
+class PatternIndex:
+    """Entries by the literal segments with which their patterns begin."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._at: dict[tuple[str, ...], list[Entry]] = {}
+        self._below: dict[tuple[str, ...], list[Entry]] = {}
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: Entry) -> None:
+        """Add an entry."""
+        prefix = parsed(entry.of).prefix
+        self._at.setdefault(prefix, []).append(entry)
+        for depth in range(len(prefix)):
+            self._below.setdefault(prefix[:depth], []).append(entry)
+
+    def candidates(self, wanted: Pattern) -> Iterator[Entry]:
+        """The entries that may overlap: at its prefix, above it, and below it.
+
+        Below a path or a glob whose prefix ends earlier all are candidates.
+        """
+        prefix = wanted.prefix
+        for depth in range(len(prefix) + 1):
+            yield from self._at.get(prefix[:depth], ())
+        yield from self._below.get(prefix, ())
+
+
+def parsed(entry: ReservedPattern) -> Pattern:
+    """The pattern of an entry."""
+    return patterns.parse(entry.pattern, fold=entry.fold)
+
+
+def own_entries(reservation: Reservation, *, queued: bool) -> list[ReservedPattern]:
+    """The entries of a reservation, one for each pattern."""
+    return [
+        ReservedPattern(
+            id=reservation.id,
+            agent=reservation.agent,
+            pattern=text,
+            live=reservation.live,
+            since=reservation.since,
+            shared=reservation.shared,
+            tree=reservation.tree,
+            fold=reservation.fold,
+            queued=queued,
+            reason=reservation.reason,
+        )
+        for text in reservation.patterns
+    ]
+
+
+def conflicting(
+    wanted: Reservation, entries: Iterable[Entry], before: int | None = None
+) -> list[Entry]:
+    """The entries that conflict with a reservation, one of each other reservation.
+
+    Waiters count if they came before it.
+    """
+    mine = [patterns.parse(text, fold=wanted.fold) for text in wanted.patterns]
+    several = len(mine) > 1
+    index = PatternIndex(entries) if several else None
+    all_ = () if several else tuple(entries)
+    found: dict[str, Entry] = {}
+    for each in mine:
+        for entry in all_ if index is None else index.candidates(each):
+            if entry.of.id not in found and _conflict(wanted, each, entry, before):
+                found[entry.of.id] = entry
+    return sorted(found.values(), key=lambda entry: entry.order)
+
+
+def _conflict(wanted: Reservation, mine: Pattern, entry: Entry, before: int | None) -> bool:
+    other = entry.of
+    if other.id == wanted.id or other.agent == wanted.agent:
+        return False
+    if other.shared and wanted.shared:
+        return False
+    if other.tree and wanted.tree and other.tree != wanted.tree:
+        return False
+    if other.queued and before is not None and entry.order >= before:
+        return False
+    theirs = parsed(other)
+    if other.fold != wanted.fold:  # either file system may hold the files of both
+        mine = patterns.parse(mine.text, fold=True)
+        theirs = patterns.parse(theirs.text, fold=True)
+    return patterns.overlaps(mine, theirs)
+
+
+def overlap(wanted: Reservation, entry: Entry) -> Overlap:
+    """A conflict, with a path that both cover."""
+    other, fold = entry.of, entry.of.fold or wanted.fold
+    theirs = patterns.parse(other.pattern, fold=fold)
+    pairs = ((text, patterns.parse(text, fold=fold)) for text in wanted.patterns)
+    found = ((text, patterns.overlap(mine, theirs)) for text, mine in pairs)
+    text, witness = next((text, path) for text, path in found if path is not None)
+    return Overlap(
+        holder=other.agent,
+        pattern=other.pattern,
+        witness=witness,
+        wanted=text,
+        since=other.since,
+        reason=other.reason,
+        queued=other.queued,
+        id=other.id,
+    )
+
+
+# Decisions.
+
+
+def grant(
+    repository: str, wanted: Reservation, despite: Sequence[Entry] = ()
+) -> Decision[r.ReserveOutcome]:
+    """Reserve it."""
+    granted = replace(wanted, despite=tuple(entry.of.id for entry in despite))
+    outcome = r.Reserved(
+        token=None,
+        holder=wanted.agent,
+        patterns=wanted.patterns,
+        shared=wanted.shared,
+        expires_in=wanted.ttl,
+        grant=wanted.id,
+        conflicts=tuple(overlap(wanted, entry) for entry in despite[:SHOWN]),
+    )
+    return Decision(
+        outcome=outcome,
+        verb="reservation.reserve",
+        thing=thing(wanted.id),
+        puts=(*_grant_writes(repository, granted), Write(keys.reserved_mark(repository), {})),
+        events=(event("reserved", wanted),),
+    )
+
+
+def queue(
+    repository: str, wanted: Reservation, entries: Sequence[Entry], waiting: int, *, listed: bool
+) -> Decision[r.ReserveOutcome]:
+    """Wait behind the reservations in the way; ``listed`` if the caller sleeps until the end."""
+    if waiting >= r.WAITERS:
+        raise NotAllowed(
+            f"{r.WAITERS} reservations already wait in {repository!r}; retry later, or do not wait"
+        )
+    first = overlap(wanted, entries[0])
+    outcome = r.ReservationQueued(
+        holder=first.holder,
+        witness=first.witness,
+        patterns=wanted.patterns,
+        before=len(entries),
+        grant=wanted.id,
+        expires_in=wanted.ttl,
+        conflicts=tuple(overlap(wanted, entry) for entry in entries[:SHOWN]),
+    )
+    own = wanted.live == keys.live(wanted.id)
+    waits = wait_writes(wait_of(repository, wanted), wanted.id) if listed else ()
+    return Decision(
+        outcome=outcome,
+        verb="reservation.wait",
+        thing=thing(wanted.id),
+        puts=(
+            Write(keys.reserve_queue(repository, wanted.id), wanted),
+            *_entry_writes(repository, wanted, queued=True),
+            Write(keys.reserving(wanted.agent, repository, wanted.id), {}),
+            Write(keys.reserved_mark(repository), {}),
+            *([Write(wanted.live, {"agent": wanted.agent}, wanted.ttl)] if own else []),
+            *waits,
+        ),
+        events=(event("waiting", wanted),),
+    )
+
+
+def refuse(wanted: Reservation, entries: Sequence[Entry]) -> Decision[r.ReserveOutcome]:
+    """Name what is in the way."""
+    found = [overlap(wanted, entry) for entry in entries[:SHOWN]]
+    first = found[0]
+    return Decision(
+        outcome=r.ReservationConflict(
+            holder=first.holder,
+            witness=first.witness,
+            pattern=first.pattern,
+            wanted=first.wanted,
+            since=first.since,
+            reason=first.reason,
+            conflicts=tuple(found),
+        )
+    )
+
+
+def extend(wanted: Reservation, mine: Reservation, token: int) -> Decision[r.ReserveOutcome]:
+    """Renew a reservation of the same paths; the commit is not recorded."""
+    ttl = mine.ttl if wanted.ttl is None else wanted.ttl
+    outcome = r.ReservationExtended(
+        token=token,
+        holder=mine.agent,
+        patterns=mine.patterns,
+        shared=mine.shared,
+        expires_in=ttl,
+        grant=mine.id,
+    )
+    if mine.live != keys.live(mine.id):  # it lives as long as its session
+        return Decision(outcome=outcome)
+    return Decision(
+        outcome=outcome, puts=(Write(mine.live, {"agent": mine.agent}, ttl),), quiet=True
+    )
+
+
+class Ending(Struct, frozen=True, kw_only=True):
+    """Reservations that end, and what is needed to serve the waiters: the queue and all entries."""
+
+    repository: str
+    ended: tuple[Reservation, ...]
+    queue: tuple[Waiter, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    room: int = 1000
+    """How many operations the commit may still have."""
+
+
+class Served(Struct, frozen=True, kw_only=True):
+    """The writes of an end: what is deleted and written, and which waiters are served."""
+
+    puts: tuple[Write, ...]
+    deletes: tuple[str, ...]
+    signals: tuple[str, ...]
+    served: tuple[Reservation, ...]
+    events: tuple[Event, ...]
+
+
+def serve(ending: Ending, alive: Alive, now: float) -> Served:
+    """End reservations, and serve the waiters that conflict with nothing before them.
+
+    Dead waiters are dropped.  Waiters that the commit has no room for are served by the next one:
+    each of them looks again.
+    """
+    repository = ending.repository
+    gone = {each.id for each in ending.ended}
+    deletes = [key for each in ending.ended for key in _all_keys(repository, each)]
+    entries = [each for each in ending.entries if each.of.id not in gone]
+    puts: list[Write] = []
+    served: list[Reservation] = []
+    dropped: list[Reservation] = []
+    room = ending.room - len(deletes)
+    for waiter in sorted(ending.queue, key=lambda each: each.order):
+        size = 2 * len(waiter.of.patterns) + 8
+        if waiter.of.id in gone or size > room:
+            continue
+        if not alive(waiter.of.live):
+            dropped.append(waiter.of)
+            deletes += _all_keys(repository, waiter.of)
+            entries = [each for each in entries if each.of.id != waiter.of.id]
+            room -= size
+            continue
+        blocking = conflicting(waiter.of, entries, waiter.order)
+        if any(alive(each.of.live) for each in blocking):
+            continue
+        granted = _served(waiter.of, now)
+        deletes += [keys.reserve_queue(repository, granted.id), *_wait_keys(repository, granted)]
+        puts += _grant_writes(repository, granted)
+        entries = [each for each in entries if each.of.id != granted.id]
+        entries += [Entry(each, 0) for each in own_entries(granted, queued=False)]
+        served.append(granted)
+        room -= size
+    if served:
+        puts.append(Write(keys.reserved_mark(repository), {}))
+    written = {write.key for write in puts}
+    return Served(
+        puts=tuple(puts),
+        deletes=tuple(dict.fromkeys(key for key in deletes if key not in written)),
+        signals=tuple(keys.wake(each.id) for each in (*served, *dropped)),
+        served=tuple(served),
+        events=tuple(event("reserved", each) for each in served),
+    )
+
+
+def release(
+    ending: Ending, alive: Alive, now: float, *, by: str = "", reason: str = ""
+) -> Decision[r.UnreserveOutcome]:
+    """End reservations of the caller, or (``by`` an operator) of another agent."""
+    done = serve(ending, alive, now)
+    texts = tuple(dict.fromkeys(text for each in ending.ended for text in each.patterns))
+    following = tuple(each.agent for each in done.served)
+    outcome: r.UnreserveOutcome = r.Unreserved(patterns=texts, next=following)
+    word = "release"
+    if by:
+        word, holder = "break", ending.ended[0].agent
+        outcome = r.ReservationBroken(
+            holder=holder, patterns=texts, token=None, reason=reason, next=following
+        )
+    what = "broken" if by else "released"
+    return Decision(
+        outcome=outcome,
+        verb=f"reservation.{word}",
+        thing=thing(ending.ended[0].id),
+        puts=done.puts,
+        deletes=done.deletes,
+        signals=done.signals,
+        reason=reason,
+        events=(*(event(what, each) for each in ending.ended), *done.events),
+    )
+
+
+def reclaim(ending: Ending, alive: Alive, now: float) -> Decision[str]:
+    """End stale reservations, drop dead waiters, and serve the others."""
+    done = serve(ending, alive, now)
+    if not done.puts and not done.deletes:
+        return Decision(outcome="alive")
+    first = next(iter((*ending.ended, *done.served, *[each.of for each in ending.queue])))
+    return Decision(
+        outcome="reclaimed",
+        verb="reservation.reclaim",
+        thing=thing(first.id),
+        puts=done.puts,
+        deletes=done.deletes,
+        signals=done.signals,
+        events=(*(event("reclaimed", each) for each in ending.ended), *done.events),
+    )
+
+
+def withdraw(
+    repository: str, wanted: Reservation, outcome: r.ReserveOutcome
+) -> Decision[r.ReserveOutcome]:
+    """Leave the queue."""
+    return Decision(
+        outcome=outcome,
+        verb="reservation.withdraw",
+        thing=thing(wanted.id),
+        deletes=tuple(_all_keys(repository, wanted)),
+        events=(event("withdrew", wanted),),
+    )
+
+
+def wait_of(repository: str, wanted: Reservation) -> UnqueuedWait:
+    """The wait of a queued reservation, for the wait graph."""
+    return UnqueuedWait(
+        wants=keys.reserve_queue(repository, wanted.id),
+        agent=wanted.agent,
+        session=wanted.session,
+        live=wanted.live,
+        since=wanted.since,
+        caller=wanted.caller,
+        indexed=wanted.indexed,
+        also=wanted.also,
+    )
+
+
+def thing(id_: str) -> str:
+    """A reservation in the record."""
+    return f"reservation/{id_}"
+
+
+def event(what: str, of: Reservation) -> Event:
+    """What became of a reservation, with its patterns."""
+    details = {"patterns": list(of.patterns), **({"despite": [*of.despite]} if of.despite else {})}
+    return Event(f"reservation:{what}", of.agent, thing(of.id), details=details)
+
+
+def _served(waiter: Reservation, now: float) -> Reservation:
+    """A waiter that has what it waits for, from now on."""
+    live = keys.live(waiter.session if waiter.ttl is None else waiter.id)
+    return replace(waiter, live=live, since=now)
+
+
+def _grant_writes(repository: str, granted: Reservation) -> list[Write]:
+    own = [Write(granted.live, {"agent": granted.agent}, granted.ttl)] if granted.ttl else []
+    return [
+        Write(keys.reservation(repository, granted.id), granted),
+        *_entry_writes(repository, granted, queued=False),
+        Write(keys.reserving(granted.agent, repository, granted.id), {}),
+        *own,
+    ]
+
+
+def _entry_writes(repository: str, of: Reservation, *, queued: bool) -> Iterator[Write]:
+    entries = own_entries(of, queued=queued)
+    for key, entry in zip(entry_keys(repository, of), entries, strict=True):
+        yield Write(key, entry)
+
+
+def entry_keys(repository: str, of: Reservation) -> list[str]:
+    """The keys of the entries of a reservation."""
+    found = [patterns.parse(text, fold=of.fold).prefix for text in of.patterns]
+    return [
+        keys.reserved(repository, prefix[:INDEXED], f"{of.id}.{number}")
+        for number, prefix in enumerate(found)
+    ]
+
+
+def _wait_keys(repository: str, of: Reservation) -> tuple[str, ...]:
+    return wait_keys(wait_of(repository, of), of.id)
+
+
+def _all_keys(repository: str, of: Reservation) -> list[str]:
+    """Every key of a reservation, held or waiting."""
+    own = [keys.live(of.id)] if of.ttl is not None else []
+    return [
+        keys.reservation(repository, of.id),
+        keys.reserve_queue(repository, of.id),
+        *entry_keys(repository, of),
+        keys.reserving(of.agent, repository, of.id),
+        *own,
+        *_wait_keys(repository, of),
+    ]
+
+
+def same(one: Reservation, other: Reservation) -> bool:
+    """Whether two reservations of an agent are for the same."""
+    mine = (frozenset(one.patterns), one.shared, one.tree)
+    return mine == (frozenset(other.patterns), other.shared, other.tree)
+
+
+def living(entries: Iterable[Entry], known: Mapping[str, bool]) -> list[Entry]:
+    """The entries of living reservations."""
+    return [entry for entry in entries if known[entry.of.live]]

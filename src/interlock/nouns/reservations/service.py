@@ -1,0 +1,561 @@
+"""Reserves and releases paths on a store, and waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias, TypeVar, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import codec, keys, outcomes
+from interlock.core.decision import Decision
+from interlock.core.wait import caller_name_of
+from interlock.errors import StoreTrouble
+from interlock.nouns.grants import handover
+from interlock.nouns.grants.handover import PendingRelease
+from interlock.nouns.grants.service import GrantService
+from interlock.nouns.reservations import pattern as patterns
+from interlock.nouns.reservations import reservation as r
+from interlock.nouns.reservations import rules
+from interlock.nouns.reservations.pattern import Pattern
+from interlock.nouns.reservations.reservation import Reservation, ReservedPattern
+from interlock.nouns.reservations.rules import Ending, Entry, Waiter
+from interlock.runtime import callers
+from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
+from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.reads import KEYS_AT_ONCE, OWN_OPERATIONS, outside, readable
+from interlock.runtime.runner import Decided, Runner
+from interlock.runtime.wait_graph import Blocker, SharedResource, Start, WaitTarget, WaitTargets
+from interlock.steps import NextChanges, Op, OpenWatch, Read
+from interlock.store import Item, Range, Snapshot
+
+T = TypeVar("T")
+Live: TypeAlias = dict[str, bool]
+FOLLOWED = 20
+"""Waiters that one commit looks at, beside a reservation that ends."""
+ENDED_AT_ONCE = 2
+"""Stale reservations that one commit ends, which may have many patterns each."""
+RELIED = 8
+"""Reservations in the way that the commit of a wait checks."""
+_SLEEP = 1.0
+"""The longest sleep of a waiter in seconds."""
+
+_RECORD = codec.Decoder(Reservation)
+_ENTRY = codec.Decoder(ReservedPattern)
+decode_reservation = _RECORD.read
+decode_entry = _ENTRY.read
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What a caller reserves, where, and what is to happen if it conflicts."""
+
+    repository: str
+    patterns: tuple[str, ...]
+    shared: bool = False
+    ttl: float | None = None
+    reason: str = ""
+    tree: str = ""
+    fold: bool = False
+    on_conflict: r.OnConflict = "deny"
+    wait: float = 0.0
+
+
+class ReservationService:
+    """Every operation on reservations; the methods are generators for a driver."""
+
+    def __init__(self, runner: Runner, grants: GrantService) -> None:
+        self.runner = runner
+        self.grants = grants
+
+    def reserve(self, identity: Identity, terms: Terms) -> Op[r.ReserveOutcome]:
+        """Reserve all of it, or nothing; an interrupted call leaves nothing behind."""
+        base = yield from self.runner.base()
+        wanted, local_caller = self._wanted(identity, terms)
+        own_handover = handover.current(self.grants)
+        releases = partial(self._pending, identity.actor, terms.repository, wanted)
+        own_handover.add(wanted.id, releases)
+        try:
+            outcome = yield from self._reserve(identity, terms, wanted, base)
+            if isinstance(outcome, r.ReservationQueued) and terms.wait:
+                outcome = yield from self._wait(identity.actor, terms, wanted, base, outcome)
+        except (StoreTrouble, GeneratorExit):
+            for release in releases():
+                self.grants.add_pending(release)
+            own_handover.remove(wanted.id)
+            raise
+        except BaseException:
+            yield from self.grants.release_or_queue(*releases())
+            own_handover.remove(wanted.id)
+            raise
+        if not isinstance(outcome, outcomes.Granted):
+            own_handover.remove(wanted.id)
+        elif local_caller is not None:
+            held = keys.reservation(terms.repository, outcome.grant)
+            self.grants.holders.add(local_caller, (held,), outcome.token or 0)
+        return outcome
+
+    def _wanted(
+        self, identity: Identity, terms: Terms
+    ) -> tuple[Reservation, callers.LocalCaller | None]:
+        actor, id_ = identity.actor, self.runner.new_id("rsv")
+        local_caller = None if identity.caller else self.grants.current_caller()
+        caller = callers.caller_terms(identity.caller, local_caller)
+        stays = terms.on_conflict == "queue" or not terms.wait
+        own = terms.ttl is not None and stays
+        wanted = Reservation(
+            id=id_,
+            agent=actor.agent,
+            session=actor.session,
+            patterns=terms.patterns,
+            live=keys.live(id_ if own else actor.session),
+            since=self.runner.clock.wall(),
+            ttl=terms.ttl,
+            shared=terms.shared,
+            reason=terms.reason,
+            tree=terms.tree,
+            fold=terms.fold,
+            caller=caller.caller,
+            indexed=caller.indexed,
+            also=caller.also,
+        )
+        return wanted, local_caller
+
+    def _reserve(
+        self, identity: Identity, terms: Terms, wanted: Reservation, base: int
+    ) -> Op[r.ReserveOutcome]:
+        while True:
+            done: Decided[r.ReserveOutcome | str] = yield from self.runner.change(
+                lambda: self._deciding(identity, terms, wanted, base), identity.actor
+            )
+            if isinstance(done.outcome, str):
+                continue  # stale reservations were ended, and their waiters served
+            if isinstance(done.outcome, r.Reserved) and done.revision is not None:
+                return replace(done.outcome, token=base + done.revision)
+            if isinstance(done.outcome, r.ReservationConflict):
+                return (yield from self._timed(done.outcome))
+            return done.outcome
+
+    def _deciding(
+        self, identity: Identity, terms: Terms, wanted: Reservation, base: int
+    ) -> DecideOp[r.ReserveOutcome | str]:
+        repository = terms.repository
+        own = (keys.live(identity.actor.session),) if identity.joined else ()
+        yield (keys.reserved_mark(repository), *own)
+        entries = yield from entries_for(repository, parsed(wanted))
+        known: Live = {}
+        mine = yield from self._own(repository, wanted, entries, known, base)
+        if mine is not None:
+            return rules.extend(wanted, *mine)
+        found = rules.conflicting(wanted, entries)
+        yield from learn(known, [each.of.live for each in found])
+        stale = [each.of.id for each in found if not known[each.of.live]]
+        if stale:
+            return (yield from self._ending(repository, stale, known))
+        waiting: tuple[Waiter, ...] = ()
+        if not found or terms.on_conflict == "warn":
+            granted = replace(wanted, live=granted_live(wanted))
+            return rules.grant(repository, granted, found)
+        # A refusal, and a place in the queue, rely on holders that are there and alive.
+        relied = found[:RELIED]
+        yield tuple(dict.fromkeys(each.of.live for each in relied))
+        yield tuple(_record_key(repository, each.of) for each in relied)
+        if terms.on_conflict == "queue" or terms.wait:
+            waiting = yield from queue_of(repository)
+            listed = bool(terms.wait)
+            return rules.queue(repository, wanted, found, len(waiting), listed=listed)
+        return rules.refuse(wanted, found)
+
+    def _own(
+        self,
+        repository: str,
+        wanted: Reservation,
+        entries: Iterable[Entry],
+        known: Live,
+        base: int,
+    ) -> ReadOp[tuple[Reservation, int] | None]:
+        """A living reservation of the caller for the same, with its token."""
+        first = wanted.patterns[0]
+        mine = [
+            each.of.id
+            for each in entries
+            if each.of.agent == wanted.agent and each.of.pattern == first and not each.of.queued
+        ][:KEYS_AT_ONCE]
+        if not mine:
+            return None
+        items = (yield tuple(keys.reservation(repository, id_) for id_ in mine)).items
+        for item in items.values():
+            if item is None:
+                continue
+            found = decode_reservation(item)
+            if rules.same(found, wanted):
+                yield from learn(known, [found.live])
+                if known[found.live]:
+                    return found, base + item.revision
+        return None
+
+    def _ending(
+        self, repository: str, ids: Sequence[str], known: Live | None = None
+    ) -> DecideOp[str]:
+        """End some stale reservations or waiters, and serve those that waited for them."""
+        live = {} if known is None else known
+        ended = yield from records_of(repository, ids[:ENDED_AT_ONCE])
+        yield from learn(live, [each.live for each in ended])
+        ended = [each for each in ended if not live[each.live]]
+        ending = yield from self._surroundings(repository, ended, live)
+        return rules.reclaim(ending, live.__getitem__, self.runner.clock.wall())
+
+    def _surroundings(
+        self, repository: str, ended: Sequence[Reservation], known: Live
+    ) -> ReadOp[Ending]:
+        """What the end of reservations changes: waiters, and all that these depend on."""
+        yield (keys.reserved_mark(repository),)
+        waiting = yield from queue_of(repository)
+        gone = [Entry(each, 0) for of in ended for each in rules.own_entries(of, queued=False)]
+        affected = [each for each in waiting if not ended or rules.conflicting(each.of, gone)]
+        affected = sorted(affected, key=lambda each: each.order)[:FOLLOWED]
+        wanted = dict.fromkeys(one for each in affected for one in parsed(each.of))
+        entries = (yield from entries_for(repository, wanted)) if wanted else ()
+        own = tuple(dict.fromkeys(each.of.live for each in affected))
+        if own:  # a waiter is served only while it lives
+            known.update({key: item is not None for key, item in (yield own).items.items()})
+        lives: list[str] = []
+        for each in affected:
+            lives += [found.of.live for found in rules.conflicting(each.of, entries, each.order)]
+        yield from learn(known, lives)
+        room = self.runner.capabilities.max_operations - OWN_OPERATIONS - len(known) - 8
+        return Ending(
+            repository=repository,
+            ended=tuple(ended),
+            queue=tuple(affected),
+            entries=tuple(entries),
+            room=room,
+        )
+
+    def release(
+        self,
+        actor: Actor,
+        repository: str,
+        chosen: Callable[[Reservation, int], bool],
+        *,
+        holder: str = "",
+        reason: str = "",
+    ) -> Op[r.Unreserved | r.ReservationBroken | None]:
+        """End the reservations of an agent that are chosen, with their waits; None if none is."""
+        base = yield from self.runner.base()
+        agent, texts, following = holder or actor.agent, list[str](), list[str]()
+
+        def deciding() -> DecideOp[r.UnreserveOutcome | None]:
+            own = yield from held_by(repository, agent, base)
+            found = [each for each, token in own if chosen(each, token)]
+            if not found:
+                return Decision(outcome=None)
+            known: Live = {}
+            ending = yield from self._surroundings(repository, found[:ENDED_AT_ONCE], known)
+            yield tuple(
+                key
+                for each in ending.ended
+                for key in (
+                    keys.reservation(repository, each.id),
+                    keys.reserve_queue(repository, each.id),
+                )
+            )
+            now, by = self.runner.clock.wall(), actor.agent if holder else ""
+            return rules.release(ending, known.__getitem__, now, by=by, reason=reason)
+
+        while True:
+            done: Decided[r.UnreserveOutcome | None] = yield from self.runner.change(
+                deciding, actor, urgent=True
+            )
+            if not isinstance(done.outcome, r.Unreserved | r.ReservationBroken):
+                break
+            texts += done.outcome.patterns
+            following += done.outcome.next
+        if not texts:
+            return None
+        ended, after = tuple(dict.fromkeys(texts)), tuple(dict.fromkeys(following))
+        if holder:
+            return r.ReservationBroken(
+                holder=holder, patterns=ended, token=None, reason=reason, next=after
+            )
+        return r.Unreserved(patterns=ended, next=after)
+
+    def reclaim(self, actor: Actor, repository: str, ids: Sequence[str]) -> Op[bool]:
+        """End these if they are stale, and serve the waiters; returns whether something changed."""
+        done: Decided[str] = yield from self.runner.change(
+            lambda: self._ending(repository, ids), actor
+        )
+        return done.outcome == "reclaimed"
+
+    # Waiting.
+
+    def _wait(
+        self,
+        actor: Actor,
+        terms: Terms,
+        wanted: Reservation,
+        base: int,
+        queued: r.ReservationQueued,
+    ) -> Op[r.ReserveOutcome]:
+        deadline = self.runner.clock.monotonic() + terms.wait
+        clock, allow = self.runner.clock, self.runner.capabilities.allow
+        watch = yield OpenWatch(keys.wake(wanted.id), 0)
+        try:
+            while True:
+                found = yield from self._granted(terms.repository, wanted, base)
+                if found is not None:
+                    return found
+                refused = yield from self._resolve(actor, terms, wanted)
+                if refused is not None:
+                    return refused
+                left = deadline - clock.monotonic()
+                if left <= 0:
+                    return (yield from self._give_up(actor, terms, wanted, base, queued))
+                expires = yield from self._look(actor, terms.repository, wanted)
+                if expires is not None:
+                    pause = min(left, max(expires, 0.002), allow(_SLEEP))
+                    yield NextChanges(watch, pause)
+        finally:
+            watch.close()
+
+    def _granted(
+        self, repository: str, wanted: Reservation, base: int
+    ) -> Op[r.ReserveOutcome | None]:
+        """The outcome, if the reservation was served; a waiter that was dropped queues no more."""
+        held, waits = (
+            keys.reservation(repository, wanted.id),
+            keys.reserve_queue(repository, wanted.id),
+        )
+        snapshot: Snapshot = yield Read(held, waits)
+        if (item := snapshot[held]) is not None:
+            granted = decode_reservation(item)
+            return r.Reserved(
+                token=base + item.revision,
+                holder=granted.agent,
+                patterns=granted.patterns,
+                shared=granted.shared,
+                expires_in=granted.ttl,
+                grant=granted.id,
+            )
+        if snapshot[waits] is None:  # its liveness ended while it slept
+            entries = yield from outside(entries_for(repository, parsed(wanted)))
+            found = rules.conflicting(wanted, entries)
+            if found:
+                return rules.refuse(wanted, found).outcome
+            return r.ReservationConflict(
+                holder="", witness="", pattern="", wanted=wanted.patterns[0], since=wanted.since
+            )
+        return None
+
+    def _look(self, actor: Actor, repository: str, wanted: Reservation) -> Op[float | None]:
+        """How long the first in the way lives; None if there was something to settle."""
+        entries = yield from outside(entries_for(repository, parsed(wanted)))
+        own = next((each.order for each in entries if each.of.id == wanted.id), None)
+        found = rules.conflicting(wanted, entries, own)
+        lives = list(dict.fromkeys(each.of.live for each in found))[:KEYS_AT_ONCE]
+        items: Mapping[str, Item | None] = {}
+        if lives:
+            items = (yield Read(*lives, times=True)).items
+        stale = [each.of.id for each in found if each.of.live in items and not items[each.of.live]]
+        if not found or stale:
+            yield from self.reclaim(actor, repository, stale)
+            return None
+        return min([item.expires_in or 1.0 for item in items.values() if item], default=1.0)
+
+    def _give_up(
+        self,
+        actor: Actor,
+        terms: Terms,
+        wanted: Reservation,
+        base: int,
+        queued: r.ReservationQueued,
+    ) -> Op[r.ReserveOutcome]:
+        """The time is up: keep the place in the queue, or leave it."""
+        if terms.on_conflict == "queue":
+            return queued
+
+        def deciding() -> DecideOp[r.ReserveOutcome | None]:
+            items = (yield (keys.reservation(terms.repository, wanted.id),)).items
+            if None not in items.values():
+                return Decision(outcome=None)
+            entries = yield from entries_for(terms.repository, parsed(wanted))
+            found = rules.conflicting(wanted, entries)
+            outcome = rules.refuse(wanted, found).outcome if found else _conflict_of(queued)
+            return rules.withdraw(terms.repository, wanted, outcome)
+
+        done: Decided[r.ReserveOutcome | None] = yield from self.runner.change(deciding, actor)
+        if done.outcome is None:
+            found = yield from self._granted(terms.repository, wanted, base)
+            return queued if found is None else found
+        if isinstance(done.outcome, r.ReservationConflict):
+            return (yield from self._timed(done.outcome))
+        return done.outcome
+
+    def _resolve(
+        self, actor: Actor, terms: Terms, wanted: Reservation
+    ) -> Op[r.ReserveOutcome | None]:
+        """Withdraw if the wait closed a cycle."""
+        from interlock.runtime.deadlock import DeadlockResolver
+
+        repository, wait = terms.repository, rules.wait_of(terms.repository, wanted)
+
+        def withdraw(cycle: tuple[str, ...]) -> DecideOp[r.ReserveOutcome | None]:
+            if (yield (wait.wants,))[wait.wants] is None:
+                return Decision(outcome=None)
+            outcome = r.ReservationDeadlock(patterns=wanted.patterns, cycle=cycle)
+            return rules.withdraw(repository, wanted, outcome)
+
+        item = (yield Read(wait.wants))[wait.wants]
+        if item is None:
+            return None
+        start = Start(id=wanted.id, wants=(wait.wants,), asleep=wait, revision=item.created)
+        resolver = DeadlockResolver(self.runner)
+        pending = callers.pending_grants()
+        done = yield from resolver.resolve(actor, start, withdraw, None, pending)
+        return cast("r.ReserveOutcome | None", done.outcome)
+
+    def _pending(self, actor: Actor, repository: str, wanted: Reservation) -> tuple[PendingRelease]:
+        def run() -> Op[None]:
+            yield from self.release(actor, repository, lambda each, _: each.id == wanted.id)
+
+        return (PendingRelease(wanted.id, rules.thing(wanted.id), run),)
+
+    def _timed(self, outcome: r.ReservationConflict) -> Op[r.ReservationConflict]:
+        """A conflict with the time that its holder lives at least."""
+        first = outcome.conflicts[0].id if outcome.conflicts else ""
+        item = (yield Read(keys.live(first), times=True))[keys.live(first)] if first else None
+        return outcome if item is None else replace(outcome, expires_in=item.expires_in)
+
+
+# Reading.
+
+
+def parsed(of: Reservation) -> tuple[Pattern, ...]:
+    """The patterns of a reservation."""
+    return tuple(patterns.parse(text, fold=of.fold) for text in of.patterns)
+
+
+def granted_live(of: Reservation) -> str:
+    """The liveness key of a reservation that is held."""
+    return keys.live(of.session if of.ttl is None else of.id)
+
+
+def _record_key(repository: str, of: ReservedPattern) -> str:
+    make = keys.reserve_queue if of.queued else keys.reservation
+    return make(repository, of.id)
+
+
+def wait_targets(wanted: tuple[str, ...], base: int) -> ReadOp[WaitTargets]:
+    """Reservations that wait, as targets of waits: each one in the way has to end."""
+    del base
+    found: WaitTargets = {}
+    for key in wanted:
+        item = (yield Unchecked((key,)))[key]
+        waiter = None if item is None else readable(decode_reservation, item)
+        found[key] = WaitTarget()
+        if item is not None and waiter is not None:
+            repository, _ = keys.reservation_of(key)
+            entries = yield from entries_for(repository, parsed(waiter))
+            blocking = rules.conflicting(waiter, entries, item.created)[:KEYS_AT_ONCE]
+            resources = []
+            for each in blocking:
+                own = _record_key(repository, each.of)
+                record = (yield Unchecked((own,)))[own]
+                if record is not None:
+                    resources.append(_resource(own, decode_reservation(record)))
+            found[key] = WaitTarget(tuple(resources))
+    return found
+
+
+def _resource(key: str, of: Reservation) -> SharedResource:
+    blocker = Blocker(caller_name_of(of), 1, of.id, (of.live,), agent=of.agent)
+    return SharedResource(key, (blocker,), None, (key,))
+
+
+def _conflict_of(queued: r.ReservationQueued) -> r.ReservationConflict:
+    first = queued.conflicts[0]
+    return r.ReservationConflict(
+        holder=first.holder,
+        witness=first.witness,
+        pattern=first.pattern,
+        wanted=first.wanted,
+        since=first.since,
+        reason=first.reason,
+        conflicts=queued.conflicts,
+    )
+
+
+def learn(known: Live, wanted: Iterable[str]) -> ReadOp[None]:
+    """Find out which liveness keys exist; one that is gone never comes back."""
+    unknown = [key for key in dict.fromkeys(wanted) if key not in known]
+    for start in range(0, len(unknown), KEYS_AT_ONCE):
+        items = (yield Unchecked(unknown[start : start + KEYS_AT_ONCE])).items
+        known.update({key: item is not None for key, item in items.items()})
+
+
+def entries_for(repository: str, wanted: Iterable[Pattern]) -> ReadOp[list[Entry]]:
+    """The entries of all patterns that may overlap one of these."""
+    pages: dict[Range, None] = {}
+    for each in wanted:
+        prefix = each.prefix
+        for depth in range(len(prefix)):
+            pages[Range(keys.reserved(repository, prefix[:depth], "rsv_"))] = None
+        pages[Range(keys.reserved(repository, prefix))] = None
+    found: dict[str, Item] = {}
+    todo = list(pages)
+    while todo:
+        some, todo = todo[:KEYS_AT_ONCE], todo[KEYS_AT_ONCE:]
+        ranges = (yield tuple(some)).ranges
+        for page in some:
+            items = ranges[page]
+            found.update({item.key: item for item in items})
+            if len(items) == page.limit:
+                todo.append(Range(page.prefix, items[-1].key, page.limit))
+    return [Entry(decode_entry(item), item.created) for item in found.values()]
+
+
+def queue_of(repository: str) -> ReadOp[tuple[Waiter, ...]]:
+    """The reservations that wait, in their order."""
+    page = Range(keys.reserve_queue(repository), limit=r.WAITERS + 1)
+    items = (yield (page,)).ranges[page]
+    found = [Waiter(decode_reservation(item), item.created) for item in items]
+    return tuple(sorted(found, key=lambda each: each.order))
+
+
+def records_of(repository: str, ids: Iterable[str]) -> ReadOp[list[Reservation]]:
+    """The records of these reservations, held or waiting."""
+    wanted = [
+        key
+        for id_ in dict.fromkeys(ids)
+        for key in (keys.reservation(repository, id_), keys.reserve_queue(repository, id_))
+    ]
+    if not wanted:
+        return []
+    items = (yield tuple(wanted)).items
+    return [decode_reservation(item) for item in items.values() if item is not None]
+
+
+def held_by(repository: str, agent: str, base: int) -> ReadOp[list[tuple[Reservation, int]]]:
+    """The reservations of an agent, held or waiting, each with its token."""
+    page = Range(keys.reserving(agent, repository))
+    found: list[tuple[Reservation, int]] = []
+    while True:
+        items = (yield (page,)).ranges[page]
+        ids = [keys.id_of(item.key) for item in items]
+        for start in range(0, len(ids), KEYS_AT_ONCE // 2):
+            some = ids[start : start + KEYS_AT_ONCE // 2]
+            wanted = [
+                key
+                for id_ in some
+                for key in (keys.reservation(repository, id_), keys.reserve_queue(repository, id_))
+            ]
+            records = (yield Unchecked(wanted)).items
+            found += [
+                (decode_reservation(item), base + item.revision)
+                for item in records.values()
+                if item is not None
+            ]
+        if len(items) < page.limit:
+            return found
+        page = Range(page.prefix, items[-1].key, page.limit)

@@ -1,0 +1,296 @@
+"""What is reserved: lists, conflicts of a change, why a path is blocked, problems, housekeeping."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from interlock.core import keys
+from interlock.core.validate import quote, span
+from interlock.errors import BadInput, StoreDamaged, TooLarge
+from interlock.nouns.reservations import pattern as patterns
+from interlock.nouns.reservations import reservation as r
+from interlock.nouns.reservations import rules
+from interlock.nouns.reservations.repository import Repository, find
+from interlock.nouns.reservations.reservation import Reservation
+from interlock.nouns.reservations.rules import Entry, PatternIndex
+from interlock.nouns.reservations.service import (
+    ReservationService,
+    decode_entry,
+    decode_reservation,
+    entries_for,
+    held_by,
+)
+from interlock.runtime.health import HealthCheck, Problem
+from interlock.runtime.housekeeping import HousekeepingPart
+from interlock.runtime.reads import every, looked_up, outside, readable
+from interlock.runtime.why import Queued, Why
+from interlock.steps import Op
+from interlock.store import Item
+
+if TYPE_CHECKING:
+    from interlock.client_context import Context
+    from interlock.runtime.identity import Actor
+    from interlock.runtime.runner import Runner
+
+FEW = 20
+"""Paths up to which only entries that may overlap are read."""
+
+
+def unreserve(
+    service: ReservationService,
+    actor: Actor,
+    repository: str,
+    texts: tuple[str, ...],
+    token: int | None,
+    *,
+    holder: str,
+    reason: str,
+) -> Op[r.UnreserveOutcome]:
+    """End reservations, or say whose they are."""
+    wanted = frozenset(texts)
+
+    def chosen(each: Reservation, its: int) -> bool:
+        if token is not None and its != token:
+            return False
+        return not wanted or wanted == frozenset(each.patterns)
+
+    done = yield from service.release(actor, repository, chosen, holder=holder, reason=reason)
+    if done is not None:
+        return done
+    if token is not None:
+        return r.ReservationFenced(token=token)
+    others = yield from outside(
+        entries_for(repository, [patterns.parse(text) for text in texts] if texts else [])
+    )
+    for each in others:
+        if each.of.pattern in wanted and each.of.agent != actor.agent and not each.of.queued:
+            return r.ReservationNotOwner(patterns=texts, holder=each.of.agent)
+    return r.NothingReserved(patterns=texts)
+
+
+def list_reservations(
+    runner: Runner, place: Repository, texts: tuple[str, ...], holder: str, limit: int
+) -> Op[r.ReservationList]:
+    """The reservations of a repository, those in the queue last."""
+    base = yield from runner.base()
+    folders = (keys.reservation(place.name), keys.reserve_queue(place.name))
+    if holder:
+        own = yield from outside(held_by(place.name, holder, base))
+        found = [(each, token, False) for each, token in own]
+        queue = yield from every(keys.reserve_queue(place.name))
+        waiting = {keys.id_of(item.key) for item in queue}
+        found = [(each, token, each.id in waiting) for each, token, _ in found]
+    else:
+        items = yield from every(*folders)
+        read = [(item, readable(decode_reservation, item)) for item in items]
+        found = [
+            (each, base + item.revision, item.key.startswith(keys.RESERVE_QUEUE))
+            for item, each in read
+            if each is not None
+        ]
+    if texts:
+        found = [each for each in found if _touches(each[0], texts, place)]
+    found.sort(key=lambda each: (each[2], each[0].since, each[1]))
+    live = yield from looked_up((each.live for each, _, _ in found[:limit]), times=True)
+    views = [
+        _view(each, token, live[each.live], queued=queued) for each, token, queued in found[:limit]
+    ]
+    return r.ReservationList(
+        repository=place.name, reservations=tuple(views), more=len(found) > limit
+    )
+
+
+def _touches(each: Reservation, texts: tuple[str, ...], place: Repository) -> bool:
+    fold = each.fold or place.fold
+    mine = [patterns.parse(text, fold=fold) for text in texts]
+    theirs = [patterns.parse(text, fold=fold) for text in each.patterns]
+    return any(patterns.overlaps(one, other) for one in mine for other in theirs)
+
+
+def _view(each: Reservation, token: int, live: Item | None, *, queued: bool) -> r.ReservationView:
+    return r.ReservationView(
+        patterns=each.patterns,
+        holder=each.agent,
+        state="stale" if live is None else "queued" if queued else "reserved",
+        shared=each.shared,
+        since=each.since,
+        token=None if queued else token,
+        expires_in=None if live is None else live.expires_in,
+        reason=each.reason,
+        worktree=each.tree,
+        session=each.session,
+        id=each.id,
+    )
+
+
+def conflicts(
+    place: Repository, paths: Sequence[str], agent: str, tree: str = ""
+) -> Op[tuple[r.Overlap, ...]]:
+    """The living reservations of other agents that cover one of these paths, each once."""
+    texts = [patterns.escaped(path) for path in dict.fromkeys(paths)]
+    if len(texts) <= FEW:
+        wanted = [patterns.parse(text, fold=place.fold) for text in texts]
+        entries = (yield from outside(entries_for(place.name, wanted))) if wanted else []
+    else:
+        items = yield from every(keys.reserved(place.name))
+        entries = [Entry(decode_entry(item), item.created) for item in items]
+    index = PatternIndex(each for each in entries if not each.of.queued)
+    found: dict[str, tuple[Reservation, Entry]] = {}
+    for text in texts:
+        mine = _asking(agent, text, place, tree)
+        near = index.candidates(patterns.parse(text, fold=place.fold))
+        for each in rules.conflicting(mine, near):
+            found.setdefault(each.of.id, (mine, each))
+    live = yield from looked_up(each.of.live for _, each in found.values())
+    return tuple(
+        rules.overlap(mine, each) for mine, each in found.values() if live[each.of.live] is not None
+    )
+
+
+def _asking(agent: str, text: str, place: Repository, tree: str) -> Reservation:
+    return Reservation(
+        id="",
+        agent=agent,
+        session="",
+        patterns=(text,),
+        live="",
+        since=0.0,
+        tree=tree,
+        fold=place.fold,
+    )
+
+
+# Why.
+
+
+def why_path(context: Context, name: str) -> Op[Why]:
+    """Explain who may edit a path."""
+    place = find()
+    text = patterns.escaped(place.relative(name))
+    found = yield from _explained(context, place, text, name)
+    if found is not None:
+        return found
+    return Why(
+        thing=f"path/{name}",
+        blocked=False,
+        because="nothing reserves it",
+        clear=f"reserve it: interlock reserve {quote(name)} --agent NAME",
+    )
+
+
+def why_plain(context: Context, name: str) -> Op[Why | None]:
+    """Explain a path that is reserved; None for any other name."""
+    try:
+        place = find()
+        text = patterns.escaped(place.relative(name))
+        patterns.parse(text)
+    except (BadInput, TooLarge):
+        return None
+    return (yield from _explained(context, place, text, name))
+
+
+def _explained(context: Context, place: Repository, text: str, name: str) -> Op[Why | None]:
+    wanted = [patterns.parse(text, fold=place.fold)]
+    entries = yield from outside(entries_for(place.name, wanted))
+    covering = rules.conflicting(_asking("", text, place, ""), entries)
+    live = yield from looked_up((each.of.live for each in covering), times=True)
+    holding = [each.of for each in covering if live[each.of.live] and not each.of.queued]
+    waiting = [each.of for each in covering if live[each.of.live] and each.of.queued]
+    if not holding and not waiting:
+        return None
+    now = context.runner.clock.wall()
+    said = [
+        f"{each.agent} has reserved {each.pattern!r}"
+        f"{' for reading, shared' if each.shared else ''} for {span(now - each.since)}"
+        f"{f': {each.reason}' if each.reason else ''}"
+        for each in holding
+    ]
+    first = holding[0] if holding else waiting[0]
+    item = live[first.live]
+    return Why(
+        thing=f"path/{name}",
+        blocked=bool(holding),
+        because="; ".join(said) or f"{first.agent} waits for {first.pattern!r}",
+        clear=f"wait for it: interlock reserve {quote(name)} --on-conflict queue --agent NAME;"
+        f" ask: interlock query {quote(first.agent)} 'when are you done with it?'; or end it:"
+        f" interlock unreserve {quote(first.pattern)} --holder {quote(first.agent)} --reason WHY",
+        by=", ".join(dict.fromkeys(each.agent for each in holding)),
+        since=first.since,
+        expires_in=None if item is None else item.expires_in,
+        waiters=tuple(Queued(agent=each.agent, weight=1, since=each.since) for each in waiting),
+        state="reserved" if holding else "free",
+    )
+
+
+# Health and housekeeping.
+
+
+def health(checkup: HealthCheck) -> Op[list[Problem]]:
+    """Reservations that are stale or held for long, and waiters that wait for long."""
+    now, found = checkup.runner.clock.wall(), list[tuple[Reservation, bool]]()
+    for prefix in (keys.RESERVATIONS, keys.RESERVE_QUEUE):
+        items = yield from checkup.read(prefix)
+        read = [readable(decode_reservation, item) for item in items]
+        found += [(each, prefix == keys.RESERVE_QUEUE) for each in read if each is not None]
+    live = yield from looked_up(each.live for each, _ in found)
+    problems = []
+    for each, queued in found:
+        what = " ".join(each.patterns)
+        if live[each.live] is None:
+            problems.append(
+                Problem(
+                    kind="stale",
+                    says=f"{what}: {each.agent} stopped renewing its reservation",
+                    remedy="reserve it, or run 'interlock maintain'",
+                    thing=rules.thing(each.id),
+                    agent=each.agent,
+                    since=each.since,
+                )
+            )
+            continue
+        lasts, patience = now - each.since, checkup.patience
+        if lasts > (patience.waiting if queued else patience.held):
+            did = "has waited for it" if queued else "has reserved it"
+            problems.append(
+                Problem(
+                    kind="waiting" if queued else "stuck",
+                    says=f"{what}: {each.agent} {did} for {span(lasts)}",
+                    remedy=f"see 'interlock reservations {quote(each.patterns[0])}'",
+                    thing=rules.thing(each.id),
+                    agent=each.agent,
+                    since=each.since,
+                )
+            )
+    return problems
+
+
+class ReservationHousekeepingPart(HousekeepingPart):
+    """The part of a pass that is about reservations."""
+
+    def reclaim(self) -> Op[None]:
+        """End stale reservations and waits, and serve the waiters; delete entries of none."""
+        from interlock.nouns.grants.service import GrantService
+
+        work = self.work
+        items = yield from every(keys.RESERVATIONS, keys.RESERVE_QUEUE)
+        read = {item.key: readable(decode_reservation, item) for item in items}
+        known = {key: each for key, each in read.items() if each is not None}
+        live = yield from looked_up(each.live for each in known.values())
+        service = ReservationService(work.runner, GrantService(work.runner))
+        for key, each in known.items():
+            if live[each.live] is not None:
+                continue
+            if work.reclaimed >= work.bound:
+                work.left += 1
+                continue
+            repository, id_ = keys.reservation_of(key)
+            try:
+                changed = yield from service.reclaim(work.actor, repository, (id_,))
+            except (StoreDamaged, TooLarge):  # the others need not wait for it; doctor names it
+                work.left += 1
+                continue
+            work.reclaimed += changed
+        for repository in {keys.reservation_of(key)[0] for key in known}:
+            if any(key.startswith(keys.reserve_queue(repository)) for key in known):
+                yield from service.reclaim(work.actor, repository, ())
