@@ -224,6 +224,30 @@ class Transact:
         return store.transact_async(self.work)
 
 
+class PrepareLiveness:
+    """Say that the next commit is to put new liveness keys with these ttls.
+
+    On an engine that needs a request for each of them, these are under way while the caller does
+    its reads; elsewhere nothing happens.
+    """
+
+    __slots__ = ("ttls",)
+
+    def __init__(self, *ttls: float) -> None:
+        self.ttls = ttls
+
+    def perform(self, store: Store) -> None:
+        """Prepare it, without a wait."""
+        from interlock.store import PreparingStore
+
+        if isinstance(store, PreparingStore):
+            store.prepare(self.ttls)
+
+    async def perform_async(self, store: Store) -> None:
+        """As ``perform``."""
+        self.perform(store)
+
+
 class OpenWatch:
     """Open a watch; the operation that yields this closes it."""
 

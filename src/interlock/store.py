@@ -290,12 +290,16 @@ def conflict(txn: Txn, items: Mapping[str, Item | None]) -> Conflict:
 
 
 class Change(Struct, frozen=True, gc=False):
-    """A key changed.  For log entries ``value`` is the entry; for other keys, read the state."""
+    """A key changed.  For log entries ``value`` is the entry; for other keys, read the state.
+
+    An engine that sends the changed item to the watch of a single key passes it on as ``item``.
+    """
 
     revision: int
     key: str
     deleted: bool = False
     value: bytes = b""
+    item: Item | None = None
 
 
 class Resync(Struct, frozen=True, gc=False):
@@ -540,6 +544,14 @@ class TransactingStore(Store, Protocol):
 
     def transact_async(self, work: Work) -> Awaitable[Committed | None]:
         """Transact in an event loop: works that wait together share one durable commit."""
+
+
+@runtime_checkable
+class PreparingStore(Store, Protocol):
+    """A store that can prepare a part of a commit in advance."""
+
+    def prepare(self, ttls: Sequence[float]) -> None:
+        """Begin to make what new liveness keys with these ttls need; does not wait."""
 
 
 @runtime_checkable

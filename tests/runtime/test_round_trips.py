@@ -27,7 +27,7 @@ from interlock.nouns.messages.query import Late, TakenBack
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import fresh_once
 from interlock.runtime.runner import PATIENCE
-from interlock.steps import Commit, NextChanges, Op, OpenWatch, Read, Renew, Step
+from interlock.steps import Commit, NextChanges, Op, OpenWatch, PrepareLiveness, Read, Renew, Step
 from interlock.store import Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -363,12 +363,15 @@ def test_a_question_is_two_looks_a_commit_and_a_watch_and_its_reply_one_commit(
     assert bob.run(receiver.take(0)) == []
     takes = bob.start(receiver.take(None))
     asks = ada.start(ada.messages.query("bob", "how far?"))
-    assert kinds(asks)[:5] == [Read, Read, Read, Commit, OpenWatch], "the first counts the inbox"
+    steps_of_first = [PrepareLiveness, Read, Read, Read, Commit, OpenWatch]
+    assert kinds(asks) == steps_of_first, "the third counts the inbox"
     (question,) = takes.run().result()
     assert kinds(takes) == [NextChanges, Read], "with its body and the time that is left"
     assert steps(bob, bob.messages.reply(question.id, "nearly")) == [Commit]
     assert asks.run().done
     assert kinds(asks)[-2:] == [NextChanges, Read]
+    again = ada.start(ada.messages.query("bob", "how far?"))
+    assert kinds(again) == [PrepareLiveness, Read, Commit, OpenWatch], "bob is known to be there"
     assert audit(stage.store) == []
 
 

@@ -11,12 +11,13 @@ from interlock.nouns.messages.query import (
     AskOutcome,
     Handed,
     Late,
+    NobodyToAsk,
     QueryAnswered,
     QueryDeadlock,
     Replied,
     TimedOut,
 )
-from interlock.nouns.messages.query_service import ASKER_TTL
+from interlock.nouns.messages.query_service import ASKER_TTL, QUICK
 from interlock.steps import NextChanges
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -36,8 +37,11 @@ def shell(client: Client) -> Client:
 
 
 def asks(client: Client, to: str, timeout: float = 60, **more: object) -> Stepper[AskOutcome]:
+    """A question that was not answered at once, so that its wait was checked for a cycle."""
     terms: dict[str, object] = {"timeout": timeout, **more}
-    return client.start(client.messages.query(to, "API?", **terms))  # type: ignore[arg-type]
+    hand = client.start(client.messages.query(to, "API?", **terms))  # type: ignore[arg-type]
+    client.clock.advance(QUICK)
+    return hand.run()
 
 
 def interrupted(hand: Stepper[AskOutcome]) -> None:
@@ -139,7 +143,7 @@ def test_an_asker_looks_less_and_less_often_while_nothing_happens() -> None:
         stage.clock.advance(1.0)
         hand.run()
     looks = sum(isinstance(step, NextChanges) for step in hand.steps)
-    assert looks == 1 + 1 + 1 + 7, "after 1, 2, 4 s, and then every 8 s"
+    assert looks == 1 + 1 + 1 + 1 + 7, "after a moment, after 1, 2, 4 s, and then every 8 s"
     bob.run(bob.messages.reply("qry_1", "2024"))
     assert isinstance(hand.run().result(), QueryAnswered), "though an answer arrives at once"
 
@@ -188,3 +192,16 @@ def test_a_question_whose_time_was_up_is_not_revived(two: tuple[Testbed, Client,
     ended = asks(ada, "bob", timeout=60, id="qry_1").result()
     assert ended == TimedOut(query="qry_1", to="bob", timeout=10.0, over=True)
     assert bob.run(bob.messages.reply("qry_1", 1)) == Late(query="qry_1", state="expired")
+
+
+def test_an_agent_that_was_there_before_is_asked_only_while_a_session_of_it_lives(
+    two: tuple[Testbed, Client, Client],
+) -> None:
+    """The asker knows its sessions, and reads their liveness together with the list of them."""
+    stage, ada, bob = two
+    interrupted(asks(ada, "bob"))
+    assert not asks(ada, "bob").done
+    bob.run(bob.agents.leave())
+    assert isinstance(asks(ada, "bob").result(), NobodyToAsk)
+    stage.client("bob", ttl=900.0)
+    assert not asks(ada, "bob").done, "another session"

@@ -308,3 +308,43 @@ def test_a_renewal_is_waited_for_as_its_ttl_allows(url: str, ttl: float, most: f
         assert waits
         assert max(waits) == most
         store.close()
+
+
+def test_a_prepared_lease_is_the_one_of_the_next_commit(
+    store: EtcdStore, server: EtcdServer
+) -> None:
+    before, made = leases(server), calls(server).get("LeaseGrant", 0)
+    store.prepare((600.0,))
+    until(lambda: len(leases(server) - before) == 1, "the lease")
+    write(store, Put(KEY, b"", ttl=600))
+    assert calls(server)["LeaseGrant"] == made + 1
+    item = store.read(KEY, times=True)[KEY]
+    assert item is not None
+    assert 590 < (item.expires_in or 0) <= 600
+
+
+def test_a_commit_whose_prepared_lease_never_came_about_gets_another_one(
+    store: EtcdStore, server: EtcdServer
+) -> None:
+    before = leases(server)
+    store.prepare((600.0,))
+    until(lambda: len(leases(server) - before) == 1, "the lease")
+    (lease,) = leases(server) - before
+    server.call("/v3/lease/revoke", {"ID": lease})
+    write(store, Put(KEY, b"", ttl=600), signals=("wake/a",))
+    assert store.read(KEY)[KEY] is not None
+
+
+def test_a_prepared_lease_that_is_not_used_at_once_is_revoked(
+    store: EtcdStore, server: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time has begun: a key that hung on it would expire too early."""
+    before = leases(server)
+    store.prepare((600.0,))
+    store.prepare((600.0,))
+    until(lambda: len(leases(server) - before) == 1, "the first one revoked")
+    monkeypatch.setattr("interlock.stores.etcd.leases._PREPARED", -1.0)
+    old = leases(server) - before
+    write(store, Put(KEY, b"", ttl=600))
+    until(lambda: not old & leases(server), "the second one revoked")
+    assert store.read(KEY)[KEY] is not None

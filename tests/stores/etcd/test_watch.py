@@ -11,7 +11,7 @@ import pytest
 from interlock.store import Change, Put, Resync, Watch
 from interlock.stores.etcd import EtcdStore
 from interlock.stores.etcd import watch as feed
-from interlock.testing.conformance.place import PATIENCE, at_once, gather, txn, write
+from interlock.testing.conformance.place import PATIENCE, at_once, gather, there, txn, write
 from interlock.testing.servers import EtcdServer, until
 
 _QUESTIONS = 'grpc_server_msg_received_total{grpc_method="Watch",'
@@ -72,12 +72,13 @@ def test_a_key_that_changed_before_its_watch_was_served_is_seen_without_its_hist
     write(store, Put("kept", b""))
     changed = write(store, Put("kept", b""), deletes=("gone",))
     server.call("/v3/kv/compaction", {"revision": start, "physical": True})
-    assert watches["kept"].take(PATIENCE) == [Change(changed, "kept")]
+    kept = there(store, "kept")
+    assert watches["kept"].take(PATIENCE) == [Change(changed, "kept", item=kept)]
     assert [type(each) for each in watches["gone"].take(PATIENCE)] == [Resync]
     for name in ("same", "never"):
         assert watches[name].take(0.1) == []
         later = write(store, Put(name, b""))
-        assert watches[name].take(PATIENCE) == [Change(later, name)]
+        assert watches[name].take(PATIENCE) == [Change(later, name, item=there(store, name))]
 
 
 def test_a_watch_of_one_key_is_served_from_when_it_is_opened(

@@ -121,8 +121,15 @@ def _forbid(server: RedisServer, right: str) -> str:
 def _dump(server: RedisServer) -> list[object]:
     """Everything that is stored, but the last revision, which may skip numbers."""
     server.command("HDEL", "{interlock}:meta", "rev")
-    names = ("items", "index", "live", "log", "ids", "meta")
-    return [server.command("DUMP", f"{{interlock}}:{name}") for name in names]
+    found: list[object] = []
+    for name in ("items", "ids", "meta"):
+        words = server.command("HGETALL", f"{{interlock}}:{name}")
+        assert isinstance(words, list)
+        found.append(dict(zip(words[::2], words[1::2], strict=True)))
+    lists = [("ZRANGE", name, "0", "-1", "WITHSCORES") for name in ("index", "live")]
+    for command, name, *rest in (*lists, ("XRANGE", "log", "-", "+")):
+        found.append(server.command(command, f"{{interlock}}:{name}", *rest))
+    return found
 
 
 def _refusal(store: Store, change: Txn) -> str:
@@ -172,10 +179,12 @@ def test_a_right_that_is_taken_away_later_is_named_and_nothing_is_changed(
     store = open_store(f"redis://ada:pw@{guarded.endpoint}?log=1")
     write(store, Put("a/b", b"1"), Put("b", b""), Put("live/a", b"", ttl=60))
     denied = set()
-    for right in (KEYS, CHANNELS, *COMMANDS):
-        named, before = _forbid(guarded, right), _dump(guarded)
-        change = txn(Put("a/b", b"2"), Put("c", b""), deletes=("b", "live/a"), signals=("wake/a",))
-        for each in (change, txn(Put("live/a", b"", ttl=60), quiet=True)):
+    for number, right in enumerate((KEYS, CHANNELS, *COMMANDS)):
+        named, new = _forbid(guarded, right), Put(f"c/{number}", b"")
+        deletes = txn(Put("a/b", b"2"), new, deletes=("b", "live/a"), signals=("wake/a",))
+        stays = txn(Put("a/b", b"3"), Put("live/b", b""))
+        for each in (deletes, stays, txn(new), txn(Put("live/a", b"", ttl=60), quiet=True)):
+            before = _dump(guarded)
             message = _refusal(store, each)
             if message:
                 denied.add(right)

@@ -9,6 +9,7 @@ gives up.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -31,7 +32,7 @@ from interlock.nouns.messages.decision import (
 from interlock.nouns.messages.decode import query_with_answer
 from interlock.nouns.messages.limits import QueryQuota
 from interlock.nouns.messages.message import ABLE
-from interlock.nouns.messages.presence import can_answer, is_able
+from interlock.nouns.messages.presence import KnownPresence, can_answer, is_able
 from interlock.nouns.messages.query import (
     Asked,
     AskOutcome,
@@ -54,8 +55,8 @@ from interlock.runtime.keeper import BEATS_PER_TTL
 from interlock.runtime.reads import every, outside, readable
 from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.wait_graph import Start
-from interlock.steps import NextChanges, Op, OpenWatch, Read
-from interlock.store import Snapshot
+from interlock.steps import NextChanges, Op, OpenWatch, PrepareLiveness, Read
+from interlock.store import Change, Resync, Snapshot
 
 ASKER_TTL = 10.0
 """Seconds after which the wait of a killed command expires."""
@@ -63,6 +64,8 @@ _CHECK_AFTER, _CHECK_LONGEST = 1.0, 8.0
 """Seconds between two checks for a cycle, at first and at most: the interval doubles while nothing
 changes.  A check may read all agents with an ability, and the wait that closes a cycle checks it.
 """
+QUICK = 0.03
+"""Seconds before the first check: the answer of a program mostly comes before, and saves it."""
 
 
 class AskOptions(Struct, frozen=True, kw_only=True):
@@ -87,6 +90,7 @@ class QueryService:
         self._deadlocks = DeadlockResolver(runner)
         self._sender = message_sender
         self._quota = QueryQuota(runner, message_sender.limits.open)
+        self._presence = KnownPresence()
 
     def query(
         self, identity: Identity, query: Query, terms: AskOptions, waits: callers.CallerTerms
@@ -248,8 +252,11 @@ class QueryService:
         self, actor: Actor, query: Query, terms: AskOptions, notes: tuple[Write, ...]
     ) -> Op[tuple[Decided[AskOutcome], bool]]:
         """Commit the question; also whether it is new, and was not asked before by its id."""
-        present = yield from can_answer(query.to, actor.session)
         least = self._runner.capabilities.min_ttl
+        if not self._runner.capabilities.transacts:
+            lives = [each.ttl for each in notes if each.ttl is not None]
+            yield PrepareLiveness(max(query.timeout, least), *lives)
+        present = yield from can_answer(query.to, actor.session, self._presence)
         ask = query_rules.AskContext(here=present, hold=terms.hold, least=least, notes=notes)
         done, new = yield from self._put(actor, query, ask)
         if isinstance(done.outcome, TooMany) and (yield from self._quota.clear_expired(actor)):
@@ -311,6 +318,7 @@ class QueryService:
         pace = min([(each.ttl or 0.0) / BEATS_PER_TTL for each in beat], default=float("inf"))
         shortest, longest = map(self._runner.capabilities.allow, (_CHECK_AFTER, _CHECK_LONGEST))
         due, interval = clock.monotonic() + pace, shortest
+        quick = clock.monotonic() + self._runner.capabilities.allow(QUICK) if new else 0.0
         watch = yield OpenWatch(key, after)
         try:
             while True:
@@ -321,17 +329,18 @@ class QueryService:
                         return gone if now is None else query_rules.outcome_of(now)
                 if ends <= clock.monotonic():
                     return (yield from self._timed_out(actor, query, last))
-                refused = yield from self._refuse(actor, start)
+                early = clock.monotonic() < quick
+                refused = None if early else (yield from self._refuse(actor, start))
                 if refused is not None:
                     return refused
                 if due <= clock.monotonic():
                     due = clock.monotonic() + pace
                     if not (yield from self._renew(beat)):
                         due = float("inf")
-                until = min(ends, due, clock.monotonic() + interval)
+                until = min(ends, due, quick if early else clock.monotonic() + interval)
                 changes = yield NextChanges(watch, until - clock.monotonic())
-                interval = shortest if changes else min(interval * 2, longest)
-                snapshot = yield Read(key)
+                interval = shortest if changes or early else min(interval * 2, longest)
+                snapshot = yield from _after(changes, key)
         finally:
             watch.close()
 
@@ -387,6 +396,15 @@ class QueryService:
         done = yield from self._deadlocks.resolve(actor, start, give_way, pending=pending)
         refused: AskOutcome | None = done.outcome
         return refused
+
+
+def _after(changes: Sequence[Change | Resync], key: str) -> Op[Snapshot]:
+    """The question after these changes: as the last one brought it, or as a read shows it."""
+    last = changes[-1] if changes else None
+    if isinstance(last, Change) and last.item is not None:
+        return Snapshot(last.revision, {key: last.item})
+    snapshot: Snapshot = yield Read(key)
+    return snapshot
 
 
 def _effect(decision: HumanDecision, answer: Raw) -> ReadOp[Decision[Any]]:

@@ -38,6 +38,8 @@ SIGNAL_TTL = 60
 _FRESH, _USABLE = 30.0, 45.0
 _SIGNALS = 500
 _AT_ONCE = 64
+_PREPARED = 0.5
+"""Seconds for which a lease that was prepared may be used: its own time has begun."""
 _random = random.SystemRandom()
 
 
@@ -50,25 +52,52 @@ class Leases:
         self._least = 0
         self._signal: tuple[int, float] = (0, float("-inf"))
         self._signals = 0
+        self._prepared: dict[int, tuple[int, float]] = {}
+        """Leases that were asked for in advance: the number and the moment, by their seconds."""
 
     def seconds(self, ttl: float) -> int:
         """What etcd grants for a ttl: whole seconds, and never less than it takes to elect."""
         return max(math.ceil(ttl), self._least)
 
+    def prepare(self, ttls: Iterable[float]) -> None:
+        """Ask for leases that the next commit is to need, without waiting for the answers."""
+        for seconds in {math.ceil(ttl) for ttl in ttls}:
+            lease = _number()
+            request = rpc.LeaseGrantRequest(id=lease, ttl=seconds)
+            unused, _ = self._prepared.pop(seconds, (0, 0.0))
+            self._prepared[seconds] = (lease, time.monotonic())
+            self._transport.send_unawaited([(GRANT, request)])
+            self.revoke((unused,))
+
     def grant(self, ttls: Iterable[float]) -> Op[list[int]]:
-        """A lease for each of these."""
+        """A lease for each of these.
+
+        One that was prepared may not have come about: the commit finds no lease then, and is made
+        again with another one.
+        """
         wanted = [math.ceil(ttl) for ttl in ttls]
-        leases = [_random.randrange(1, 1 << 63) for _ in wanted]
-        pairs = list(zip(leases, wanted, strict=True))
+        leases = [self._take_prepared(seconds) for seconds in wanted]
+        new = [
+            (_number(), seconds) for seconds, lease in zip(wanted, leases, strict=True) if not lease
+        ]
         try:
-            answers = yield from self._granted(pairs)
+            answers = (yield from self._granted(new)) if new else []
         except BaseException:
-            self.revoke(leases)  # some of them may exist
+            self.revoke([*leases, *[lease for lease, _ in new]])  # some of them may exist
             raise
-        for seconds, granted in zip(wanted, answers, strict=True):
+        for (_, seconds), granted in zip(new, answers, strict=True):
             if granted > seconds:
                 self._least = granted
-        return leases
+        made = iter(new)
+        return [lease or next(made)[0] for lease in leases]
+
+    def _take_prepared(self, seconds: int) -> int:
+        """The number of a lease that was asked for a moment ago; 0 if there is none."""
+        lease, asked = self._prepared.pop(seconds, (0, 0.0))
+        if lease and time.monotonic() - asked > _PREPARED:  # much of its time may be over
+            self.revoke((lease,))
+            return 0
+        return lease
 
     def signal(self, count: int) -> Op[int]:
         """The lease that signals hang on at present; a new one now and then."""
@@ -144,3 +173,7 @@ class Leases:
         except LeaseExists:
             return request[1].ttl
         return answer.ttl  # type: ignore[no-any-return]
+
+
+def _number() -> int:
+    return _random.randrange(1, 1 << 63)

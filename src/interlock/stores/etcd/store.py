@@ -116,6 +116,11 @@ class EtcdStore(NetworkStore):
         self.feed.begin(watch)
         return watch
 
+    def prepare(self, ttls: Sequence[float]) -> None:
+        """Ask for the leases of liveness keys with these ttls, for the next commit."""
+        self.check()
+        self._leases.prepare(ttls)
+
     @driven
     def mark(self) -> Op[StoreMark | None]:
         """Why it accepts no commits."""

@@ -282,6 +282,9 @@ class EtcdTransport:
         link = self.link()
         try:
             if isinstance(request, RequestBatch):
+                if len(request.requests) == 1:  # without the threads that a future needs
+                    ((method, message),) = request.requests
+                    return [link.calls[method](message, timeout=request.within, metadata=metadata)]
                 futures = [
                     link.calls[method].future(message, timeout=request.within, metadata=metadata)
                     for method, message in request.requests

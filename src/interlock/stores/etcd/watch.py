@@ -549,5 +549,8 @@ class ScopeWatch:
             return Change(kv.mod_revision + namespace.shift, namespace.name(kv.key), deleted=True)
         if is_quiet(kv.value):
             return None
+        revision, name = kv.mod_revision + namespace.shift, namespace.name(kv.key)
+        if self.single and not signal:
+            return Change(revision, name, item=namespace.item(kv))
         value = namespace.item(kv).value if namespace.is_log(kv.key) and not signal else b""
-        return Change(kv.mod_revision + namespace.shift, namespace.name(kv.key), value=value)
+        return Change(revision, name, value=value)

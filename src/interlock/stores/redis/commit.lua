@@ -14,23 +14,29 @@
 --   memory  Redis refuses the first write of a script, or none.  A commit that ends something
 --           ("room" in the flags) begins with a deletion of nothing, which is never refused;
 --           every other commit begins with one that is refused when memory is full.
---   rights  each command is first called without effect.  If one is refused, nothing has changed
---           but the revision, which may skip a number at any time.
+--   rights  each command that this commit needs is first called without effect, but for the one
+--           that writes the entry if that is the first write that counts.  If one is refused,
+--           nothing has changed but the revision, which may skip a number at any time.
+--
+-- A call of Redis from a script costs about a microsecond, so all items are read by one call, and
+-- all that are put are written by one.
 local items, index, live, log, ids, meta, refused = unpack(KEYS)
-local id, entry, hash = ARGV[1], ARGV[5], ARGV[6]
-local quiet = string.find(ARGV[4], 'quiet', 1, true) ~= nil
-local room = string.find(ARGV[4], 'room', 1, true) ~= nil
+local id, flags, entry, hash = ARGV[1], ARGV[4], ARGV[5], ARGV[6]
 local call, byte, match, sub = redis.call, string.byte, string.match, string.sub
-local longest = tonumber(match(ARGV[4], 'longest=(%d+)'))
+local quiet, room, longest = false, false, nil
+if flags ~= '' then
+  quiet = string.find(flags, 'quiet', 1, true) ~= nil
+  room = string.find(flags, 'room', 1, true) ~= nil
+  longest = tonumber(match(flags, 'longest=(%d+)'))
+end
 
 local function text(number)
   return string.format('%.0f', number)
 end
 
-local clock = call('TIME')
-local now = clock[1] * 1000000 + clock[2]
-local last, recorded, format = unpack(call('HMGET', meta, 'rev', 'recorded', 'format'))
-if format and format ~= '1' and format ~= '2' then
+local clock, state = call('TIME'), call('HMGET', meta, 'rev', 'recorded', 'format')
+local now, last, recorded, format = clock[1] * 1000000 + clock[2], state[1], state[2], state[3]
+if format and format ~= '2' and format ~= '1' then
   if byte(format) == 123 then -- not a number but a mark: the store accepts no commits
     return redis.error_reply('MARKED ' .. format)
   end
@@ -81,25 +87,12 @@ local function payload(item)
   return head .. '}'
 end
 
--- What stands under each key: false if nothing, or if it lapsed.
-local seen = {}
-local function get(key)
-  local item = seen[key]
-  if item == nil then
-    if sub(key, 1, 4) == 'log/' then
-      item = standing(sub(key, 5))
-    else
-      item = call('HGET', items, key)
-    end
-    if item and byte(item) ~= BRACE then
-      local expires = match(item, '^%d+ %d+ (%d+)')
-      if expires ~= '0' and tonumber(expires) <= now then
-        item = false
-      end
-    end
-    seen[key] = item
+-- Call a command with a whole list, in portions that fit on Lua's stack.
+local PORTION = 1000
+local function all(command, key, list)
+  for i = 1, #list, PORTION do
+    call(command, key, unpack(list, i, math.min(i + PORTION - 1, #list)))
   end
-  return item
 end
 
 -- An item whose value is longer than the caller wants: its size, and its stamp without the value.
@@ -121,35 +114,64 @@ end
 
 local checks, puts, deletes = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local reads, signals = tonumber(ARGV[10]), tonumber(ARGV[11])
-local at = 11
+local written = 11 + 3 * checks
+local deleted = written + 3 * puts
+local reading = deleted + deletes
+
+-- What stands under each key: false if nothing, or if it lapsed.
+local asked, wanted, seen = {}, {}, {} -- keys for the answer to a no; keys to read; the items
+local function want(key)
+  if seen[key] == nil then
+    if sub(key, 1, 4) == 'log/' then
+      seen[key] = standing(sub(key, 5))
+    else
+      seen[key] = false
+      wanted[#wanted + 1] = key
+    end
+  end
+end
+for i = 12, written, 3 do
+  asked[#asked + 1] = ARGV[i + 1]
+  want(ARGV[i + 1])
+end
+for i = written + 1, deleted, 3 do
+  want(ARGV[i])
+end
+for i = reading + 1, reading + reads do
+  asked[#asked + 1] = ARGV[i]
+  want(ARGV[i])
+end
+for i = 1, #wanted, PORTION do
+  local found = call('HMGET', items, unpack(wanted, i, math.min(i + PORTION - 1, #wanted)))
+  for j, item in ipairs(found) do -- no item is false, not nil
+    if item and byte(item) ~= BRACE then
+      local expires = match(item, '^%d+ %d+ (%d+)')
+      if expires ~= '0' and tonumber(expires) <= now then
+        item = false
+      end
+    end
+    seen[wanted[i + j - 1]] = item
+  end
+end
 
 local fresh = quiet or call('HEXISTS', ids, id) == 0
 local holds = fresh
 local never = quiet -- whether it can never hold again
-local asked = {}
-for _ = 1, checks do
-  local kind, key, wanted = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-  local item = get(key)
-  asked[#asked + 1] = key
+for i = 12, written, 3 do
+  local kind, key = ARGV[i], ARGV[i + 1]
+  local item = seen[key]
   if kind == 'absent' then
     holds = holds and not item
   elseif not item then
     holds = false
     never = never or kind == 'at' or sub(key, 1, 5) == 'live/'
   elseif kind == 'at' then
-    if marks(item) ~= wanted then
+    if marks(item) ~= ARGV[i + 2] then
       holds, never = false, true
     end
   elseif kind == 'has' then
-    holds = holds and payload(item) == wanted
+    holds = holds and payload(item) == ARGV[i + 2]
   end
-  at = at + 3
-end
-
-local written = at
-local reading = at + 3 * puts + deletes
-for i = reading + 1, reading + reads do
-  asked[#asked + 1] = ARGV[i]
 end
 
 if not holds then
@@ -168,39 +190,15 @@ if not holds then
   end
   local answer = {0, now, not fresh and standing(id)}
   for i, key in ipairs(asked) do
-    answer[i + 3] = short(get(key))
+    answer[i + 3] = short(seen[key])
   end
   return answer
 end
 
-for i = reading + 1, reading + reads do
-  get(ARGV[i])
-end
-local bell = sub(meta, 1, -5) .. 'bell:'
-local excess = -1
-if room then
-  call('HDEL', meta, '')
-end
-call('HSET', meta, 'rev', stamped)
-if not room then
-  call('HDEL', meta, '')
-end
-call('ZREM', live, '')
-call('ZADD', index, 'XX', 0, '')
-if not quiet then
-  call('PUBLISH', bell .. '?', '')
-  call('XADD', meta .. '?', 'NOMKSTREAM', '*', '', '')
-  excess = call('XLEN', log) + 1 - tonumber(ARGV[3])
-  if excess >= 64 then
-    call('XRANGE', log, '-', '-')
-    call('XTRIM', log, 'MINID', '0')
-  end
-end
-
-local touched = {}
-for i = written + 1, written + 3 * puts, 3 do
+local touched, stored, new, lives, staying = {}, {}, {}, {}, {}
+for i = written + 1, deleted, 3 do
   local key, value, ttl = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local old = get(key)
+  local old = seen[key]
   local created, stamp = stamped, id .. ' ' .. hash
   if old then
     local _, first, mark = marks(old)
@@ -208,12 +206,20 @@ for i = written + 1, written + 3 * puts, 3 do
     if quiet then
       stamp = mark
     end
-  elseif quiet then
-    stamp = ' '
+  else
+    new[#new + 1] = 0
+    new[#new + 1] = key
+    if quiet then
+      stamp = ' '
+    end
   end
   local expires = '0'
   if ttl ~= '0' then
     expires = text(revision + ttl)
+    lives[#lives + 1] = expires
+    lives[#lives + 1] = key
+  elseif sub(key, 1, 5) == 'live/' then
+    staying[#staying + 1] = key
   end
   local item
   if sub(key, 1, 6) == 'tasks/' and ttl == '0' and match(value, '^{.*}$') then
@@ -223,79 +229,115 @@ for i = written + 1, written + 3 * puts, 3 do
   else
     item = stamped .. ' ' .. created .. ' ' .. expires .. ' ' .. stamp .. ' ' .. value
   end
-  call('HSET', items, key, item)
-  if not old then
-    call('ZADD', index, 0, key)
-  end
-  if ttl ~= '0' then
-    call('ZADD', live, expires, key)
-  elseif sub(key, 1, 5) == 'live/' then
-    call('ZREM', live, key)
-  end
+  stored[#stored + 1] = key
+  stored[#stored + 1] = item
   seen[key] = item
   touched[#touched + 1] = '+' .. key
 end
-for i = written + 3 * puts + 1, reading do
-  local key = ARGV[i]
-  if call('HDEL', items, key) == 1 then
-    call('ZREM', index, key)
-    if sub(key, 1, 5) == 'live/' then
-      call('ZREM', live, key)
-    else
-      touched[#touched + 1] = '-' .. key
-    end
-  end
-  seen[key] = false
+
+-- From here on it writes: first what may be refused.
+local bell = sub(meta, 1, -5) .. 'bell:'
+local excess = -1
+if room then
+  call('HDEL', meta, '')
 end
-for i = reading + reads + 1, reading + reads + signals do
-  touched[#touched + 1] = '!' .. ARGV[i]
+call('HSET', meta, 'rev', stamped)
+if not quiet then
+  call('PUBLISH', bell .. '?', '')
+  excess = call('XLEN', log) + 1 - tonumber(ARGV[3])
+  if excess >= 64 then
+    call('XRANGE', log, '-', '-')
+    call('XTRIM', log, 'MINID', '0')
+  end
+end
+if deletes > 0 or excess >= 64 then
+  call('HDEL', meta, '')
+end
+if deletes > 0 or #staying > 0 then
+  call('ZREM', live, '')
+end
+if #new > 0 or #lives > 0 then
+  call('ZADD', index, 'XX', 0, '')
 end
 
-local function token(what)
-  return #what .. ':' .. what
+local function put_items()
+  all('HSET', items, stored)
+  all('ZADD', index, new)
+  all('ZADD', live, lives)
+  all('ZREM', live, staying)
+end
+
+local function delete_items()
+  for i = deleted + 1, reading do
+    local key = ARGV[i]
+    if call('HDEL', items, key) == 1 then
+      call('ZREM', index, key)
+      if sub(key, 1, 5) == 'live/' then
+        call('ZREM', live, key)
+      else
+        touched[#touched + 1] = '-' .. key
+      end
+    end
+    seen[key] = false
+  end
 end
 
 -- Who watches a key listens on its channel, on that of one of its folders, or on the root's,
--- which brings everything and the entry too.  Told last: what is told has been written.
-local bells, order, everything = {}, {}, {}
-local function add(scope, what)
-  local list = bells[scope]
-  if list then
-    list[#list + 1] = what
+-- which brings everything and the entry too.
+local bells, order, everything = {}, {}, ''
+local function add(scope, told)
+  local before = bells[scope]
+  if before then
+    bells[scope] = before .. told
   else
-    bells[scope] = {what}
+    bells[scope] = told
     order[#order + 1] = scope
   end
 end
-local function ring()
-  local before = stamped .. ' ' .. (recorded or '0') .. ' '
-  for _, scope in ipairs(order) do
-    call('PUBLISH', bell .. scope, before .. table.concat(bells[scope]))
+local function record()
+  for i = reading + reads + 1, reading + reads + signals do
+    touched[#touched + 1] = '!' .. ARGV[i]
   end
-  call('PUBLISH', bell, before .. token('=' .. id) .. token('"' .. entry) .. everything)
-end
-
-if not quiet then
-  for i, what in ipairs(touched) do
-    local key, told = sub(what, 2), token(what)
-    everything[i] = told
-    add(key, told)
-    for slash in string.gmatch(key, '()/') do
-      if slash < #key then
-        add(sub(key, 1, slash), told)
-      end
+  for _, what in ipairs(touched) do
+    local told = #what .. ':' .. what
+    everything = everything .. told
+    add(sub(what, 2), told)
+    local slash = string.find(what, '/', 2, true)
+    while slash and slash < #what do
+      add(sub(what, 2, slash), told)
+      slash = string.find(what, '/', slash + 1, true)
     end
   end
-  everything = table.concat(everything)
   call('XADD', log, stamped .. '-0', 'i', id, 'e', entry, 'h', hash, 't', everything)
   call('HSET', ids, id, stamped)
   call('HSET', meta, 'recorded', stamped)
-  ring()
+end
+
+if deletes > 0 then -- which of them were there is in the entry, so that comes last
+  if not quiet then
+    call('XADD', meta .. '?', 'NOMKSTREAM', '*', '', '')
+  end
+  put_items()
+  delete_items()
+end
+if not quiet then
+  record()
+end
+if deletes == 0 then
+  put_items()
 end
 if not format then
   call('HSET', meta, 'format', '2', 'born', stamped)
 elseif format == '1' then
   call('HSET', meta, 'format', '2') -- whoever knows only the first one must not read it
+end
+if not quiet then -- told last: what is told has been written
+  local before = stamped .. ' ' .. (recorded or '0') .. ' '
+  for _, scope in ipairs(order) do
+    call('PUBLISH', bell .. scope, before .. bells[scope])
+  end
+  local own = #id + 1 .. ':=' .. id .. #entry + 1 .. ':"' .. entry
+  call('PUBLISH', bell, before .. own .. everything)
 end
 
 -- Forget the oldest entries when there are too many, some at a time, and none so young that a
@@ -319,6 +361,6 @@ end
 
 local answer = {1, revision}
 for i = reading + 1, reading + reads do
-  answer[#answer + 1] = get(ARGV[i])
+  answer[#answer + 1] = seen[ARGV[i]]
 end
 return answer
