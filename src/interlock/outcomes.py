@@ -97,6 +97,16 @@ if TYPE_CHECKING:
         SeveralWaiting,
     )
     from interlock.nouns.guards.results import GuardDropped, GuardsDefined, GuardsLooked
+    from interlock.nouns.merges.merge import (
+        MergeBounced,
+        MergeBusy,
+        MergeCancelled,
+        MergeDone,
+        MergeOver,
+        MergeQueued,
+        MergesServed,
+        UnknownMerge,
+    )
     from interlock.nouns.messages.decision import (
         AlreadyResolved,
         NoSuchOption,
@@ -278,6 +288,10 @@ HOMES = {
         "SeveralNotOwner", "SeveralReleased", "SeveralWaiting",
     ),
     "interlock.nouns.guards.results": ("GuardDropped", "GuardsDefined", "GuardsLooked"),
+    "interlock.nouns.merges.merge": (
+        "MergeBounced", "MergeBusy", "MergeCancelled", "MergeDone", "MergeOver",
+        "MergeQueued", "MergesServed", "UnknownMerge",
+    ),
     "interlock.nouns.messages.decision": (
         "AlreadyResolved", "NoSuchOption", "OwnDecision", "Resolved", "UnknownDecision",
     ),
@@ -404,6 +418,13 @@ __all__ = [
     "LockReleased",
     "LockWaiting",
     "Maintained",
+    "MergeBounced",
+    "MergeBusy",
+    "MergeCancelled",
+    "MergeDone",
+    "MergeOver",
+    "MergeQueued",
+    "MergesServed",
     "MessageExists",
     "MetricsWritten",
     "Moved",
@@ -534,6 +555,7 @@ __all__ = [
     "UnknownAgent",
     "UnknownDecision",
     "UnknownDefinition",
+    "UnknownMerge",
     "UnknownMessages",
     "UnknownPipeline",
     "UnknownQuarantine",

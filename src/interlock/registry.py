@@ -79,6 +79,7 @@ _ENTRIES = [
         "interlock.nouns.guards.noun", "guard", "guards",
         client_step="interlock.nouns.guards.housekeeping:client_step",
     ),
+    NounEntry("interlock.nouns.merges.noun", "merge", "merges"),
     NounEntry("interlock.nouns.requests.noun", "request", "requests"),
     NounEntry("interlock.nouns.requests.quarantine_noun", "quarantine", "quarantine"),
     NounEntry("interlock.nouns.messages.decision_noun", "decision"),

@@ -106,7 +106,7 @@ def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
     assert alone == {
         "init", "demo", "run", "doctor", "schema", "bench", "lock run", "sem run", "selftest",
         "task watch", "guard allow", "guard deny", "guard permissions", "request serve", "task run",
-        "store copy", "store backup", "store restore", "mcp", "up",
+        "store copy", "store backup", "store restore", "mcp", "up", "merge serve",
     }  # fmt: skip
 
 

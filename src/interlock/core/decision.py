@@ -97,9 +97,9 @@ class Write(Struct, frozen=True, gc=False):
 
 
 _ENDINGS = """
-    ack beat block break cancel checkpoint clear complete decline deny drop expire extend fail
-    forget forgive leave mend pause ready reclaim refuse release remove reply requeue resolve retire
-    revoke seal survey suspect tidy unblock unsubscribe withdraw
+    ack beat block bounce break cancel checkpoint clear complete decline deny drop expire extend
+    fail forget forgive leave mend pause ready reclaim refuse release remove reply requeue resolve
+    retire revoke seal survey suspect tidy unblock unsubscribe withdraw
 """
 ENDINGS = frozenset(_ENDINGS.split())
 """The last words of verbs that end, renew, keep or delete something: a full store takes these.

@@ -108,6 +108,10 @@ Guards and pipelines
     recheck/{id}          facts have changed: the gates that wait for them are to be checked again
     meta/gates-wait       a gate waits, or has waited, for a thing that may not exist yet
     meta/new-tasks        a gate waits for tasks that are not published yet
+Merges
+    merges/{id}           a branch that was submitted to the merge queue of a target
+    merge-waiting/{target}/{branch}  it waits; the revision that made this is its place
+    merge-targets/{target}  the server of a queue, what it tries now, and what keeps it
 Swarms, in the home store
     swarm/self            this home as a swarm: its name, its bus and its keys
     swarm/entry           the last version of our registry entry, and when it was signed
@@ -266,6 +270,9 @@ GATED = "gated/"
 RECHECK = "recheck/"
 ITSELF = "gate/"
 """A fact that begins like this is a thing whose gate is to be checked."""
+MERGES = "merges/"
+MERGES_WAITING = "merge-waiting/"
+MERGE_TARGETS = "merge-targets/"
 SWARM = "swarm/"
 OWN_SWARM = "swarm/self"
 OWN_ENTRY = "swarm/entry"
@@ -320,7 +327,8 @@ FOLDERS = frozenset((
     *POOLS, HELD, BROKEN, WAITS, *RESERVATION_FOLDERS, *TASK_FOLDERS, SCHEDULES, SCHEDULE_TASKS,
     *MESSAGE_FOLDERS,
     SESSIONS, REPORTS, DEATHS, ABLE, LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS,
-    GATES, GATED, RECHECK, *SWARM_FOLDERS, REFUSALS, SEGMENTS, META, *REQUEST_FOLDERS,
+    GATES, GATED, RECHECK, MERGES, MERGES_WAITING, MERGE_TARGETS, *SWARM_FOLDERS, REFUSALS,
+    SEGMENTS, META, *REQUEST_FOLDERS,
 ))  # fmt: skip
 """Every folder with items that Interlock itself stores, without those of liveness keys."""
 DERIVED = (
@@ -1107,6 +1115,40 @@ def recheck(id_: str) -> str:
 def definition(name: str, digest: str = "") -> str:
     """A definition of pipelines; without a digest, the item that names the current one."""
     return DEFINITIONS + encode(name) + (f"/{digest}" if digest else "")
+
+
+# Merges.
+
+
+def merge(id_: str) -> str:
+    """A branch that was submitted."""
+    return MERGES + encode(id_)
+
+
+def merge_of(key: str) -> str:
+    """The id of a merge in its key."""
+    return decode(key[len(MERGES) :])
+
+
+def merge_waiting(target: str, branch: str = "") -> str:
+    """The entry of a branch in the queue of a target; without a branch, the folder."""
+    return f"{MERGES_WAITING}{encode(target)}/{encode(branch)}"
+
+
+def merge_waiting_of(key: str) -> tuple[str, str]:
+    """The target and the branch of such an entry."""
+    target, _, branch = key[len(MERGES_WAITING) :].partition("/")
+    return decode(target), decode(branch)
+
+
+def merge_target(target: str) -> str:
+    """The target of a queue."""
+    return MERGE_TARGETS + encode(target)
+
+
+def merge_target_of(key: str) -> str:
+    """The name of a target in its key."""
+    return decode(key[len(MERGE_TARGETS) :])
 
 
 # Swarms.

@@ -25,6 +25,7 @@ What: TypeAlias = Literal[
     "request",
     "quarantine",
     "schedule",
+    "merge",
     "shared value",
 ]
 """The things that can be unknown."""

@@ -257,6 +257,7 @@ LEAST = 6
 """The fewest digits, or letters of an id that a caller chose, that make a prefix."""
 FOLDERS = {
     "dec": keys.DECISIONS,
+    "mrg": keys.MERGES,
     "msg": keys.MESSAGES,
     "qry": keys.QUERIES,
     "qua": keys.QUARANTINE,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from interlock.nouns.fleet.noun import Diagnosis
     from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
     from interlock.nouns.guards.calls import GuardCalls
+    from interlock.nouns.merges.calls import MergeCalls
     from interlock.nouns.messages.calls import MessageCalls
     from interlock.nouns.pipelines.calls import PipelineCalls
     from interlock.nouns.record.calls import RecordCalls
@@ -43,6 +44,7 @@ class FleetCalls(Calls[D]):
         guards: GuardCalls[D]
         keys: KeyCalls[D]
         locks: LockCalls[D]
+        merges: MergeCalls[D]
         messages: MessageCalls[D]
         pipelines: PipelineCalls[D]
         quarantine: QuarantineCalls[D]

@@ -113,14 +113,16 @@ class Supervision:
         environment: Mapping[str, str],
         seconds: float,
         kept: int = KEPT,
+        most: float = MOST,
         joined: bool = True,
     ) -> Ended:
         """Run a command with empty input until its end, or to a limit; leaves no process behind.
 
-        ``joined`` makes one output of its output and its errors.
+        It is ended when it has written more than ``most`` bytes.  ``joined`` makes one output of
+        its output and its errors.
         """
         seconds = min(seconds, LONGEST)
-        outputs = (Capture(kept=kept, most=MOST),) * (1 if joined else 2)
+        outputs = (Capture(kept=kept, most=most),) * (1 if joined else 2)
         request = _request(
             command,
             environment,

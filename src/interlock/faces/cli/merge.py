@@ -1,0 +1,58 @@
+"""``merge serve``: the server of a merge queue, until a signal ends it.
+
+Each branch that is merged or bounced is a line: words, or JSON with ``--json``.  What the server
+is doing goes to the standard error.  A signal ends it at once, also in the middle of a merge:
+the next server continues from what git says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interlock.core import validate
+from interlock.core.safe_text import printable
+from interlock.errors import BadInput
+from interlock.faces.cli.command import answer, note, stoppable
+from interlock.faces.cli.connect import CommandIdentity, opened, speak_up, tell
+from interlock.faces.cli.parse import Parsed
+
+if TYPE_CHECKING:
+    from interlock.nouns.merges.merge import MergeBounced, MergeDone
+    from interlock.nouns.merges.noun import MergeServe
+
+
+def serve(parsed: Parsed) -> int:
+    """Serve a queue in a session of its own."""
+    request: MergeServe = parsed.request
+    stoppable()
+    identity = CommandIdentity(parsed.common, anew=True)
+    if not identity.agent:
+        raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
+    with opened(
+        identity.store,
+        agent=identity.agent,
+        ttl=validate.duration(request.ttl, "ttl"),
+        trace=identity.trace,
+        key=identity.key,
+    ) as fleet:
+        tell(parsed, fleet)
+        speak_up()
+        behind = " ".join(map(printable, request.command)) or "no program"
+        note(f"serving {request.target} as {identity.agent}, behind {behind}; stop with Ctrl-C")
+        outcome = fleet.merges.serve(
+            request.target,
+            command=request.command,
+            guard=request.guard,
+            remote=request.remote,
+            batch=request.batch,
+            timeout=request.timeout,
+            keep_branches=request.keep_branches,
+            drain=request.drain,
+            say=lambda text: note(printable(text)),
+            told=lambda ended: _tell(parsed, ended),
+        )
+    return answer(parsed, outcome)
+
+
+def _tell(parsed: Parsed, ended: MergeDone | MergeBounced) -> None:
+    answer(parsed, ended)

@@ -1,0 +1,244 @@
+"""The calls of merges: arguments are validated, and the service carries them out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from interlock.core import validate
+from interlock.errors import BadInput, Unavailable
+from interlock.nouns.guards.outside_git import is_branch_name
+from interlock.nouns.merges import merge as core
+from interlock.nouns.merges.merge import Merge
+from interlock.runtime.calls import Calls, D, call
+from interlock.runtime.given import Given
+from interlock.steps import InThread, Op
+
+if TYPE_CHECKING:
+    from interlock.nouns.grants.lock import LockBusy
+    from interlock.nouns.merges.repository import Repository
+    from interlock.nouns.merges.service import MergeService
+
+Folder = str | os.PathLike[str]
+
+
+class MergeCalls(Calls[D]):
+    """Merge queues: branches, by id or by name."""
+
+    @cached_property
+    def _service(self) -> MergeService:
+        from interlock.nouns.merges.service import MergeService
+
+        return MergeService(self.context.runner)
+
+    @call
+    def submit(
+        self,
+        branch: str | None = None,
+        *,
+        into: str = "main",
+        remote: str | None = None,
+        repository: Folder = ".",
+        wait: float | str = 0,
+        given: Given = (),
+    ) -> Op[core.SubmitOutcome]:
+        """Queue a branch, by default the one that is checked out, to be merged ``into`` a target.
+
+        What is merged is its commit of this moment; the queue keeps that, so the branch may move on
+        or be deleted.  A branch that waits already gets its new commit in its old place.  With a
+        ``remote`` the commit is pushed there, for a server that has no access to this repository.
+        With a ``wait`` the outcome is the end of the merge, if it comes in time.
+        """
+        patience = validate.wait_time(wait)
+        target, away = branch_name(into, "target"), _remote(remote)
+        git = _repository(repository)
+        name, commit = yield InThread(partial(_found, git, branch, target))
+        yield InThread(partial(_keep, git, commit, away))
+        identity = self._identity(given)
+        fresh = Merge(
+            branch=name,
+            into=target,
+            commit=commit,
+            by=identity.actor.agent,
+            at=self.context.runner.clock.wall(),
+            trace=self.context.purpose,
+        )
+        id_ = self.context.runner.new_id("mrg")
+        queued = yield from self._fenced(identity, self._service.submit(identity.actor, id_, fresh))
+        if not isinstance(queued, core.MergeQueued):
+            return queued
+        if patience:
+            ended = yield from self._service.wait(queued.merge, patience)
+            if ended is not None and ended.state != "waiting":
+                return _end_of(queued.merge, ended)
+        from interlock.nouns.merges.service import read_queue
+
+        waiting = (yield from read_queue(target)).waiting
+        places = [number for number, each in enumerate(waiting, 1) if each.id == queued.merge]
+        return replace(queued, place=places[0] if places else 0)
+
+    @call
+    def cancel(
+        self, merge: str, reason: str = "", *, into: str = "", given: Given = ()
+    ) -> Op[core.CancelOutcome]:
+        """Take a branch out of the queue, by its name or the id of its merge.
+
+        A branch that lands at this moment is refused; one that is being tested is not merged.
+        """
+        said = validate.text(reason, "reason", validate.REASON_LIMIT)
+        name, target = merge_name(merge), branch_name(into, "target") if into else ""
+        identity = self._identity(given)
+        id_ = yield from self._service.find(name, target)
+        if not id_:
+            return core.UnknownMerge(unknown=(name,))
+        return (yield from self._fenced(identity, self._service.cancel(identity.actor, id_, said)))
+
+    @call
+    def list(
+        self,
+        *,
+        into: str | None = None,
+        all: bool = False,  # noqa: A002 - the word that people use
+        limit: int = core.LISTED,
+    ) -> Op[core.MergeList]:
+        """The branches that wait, in their order; with ``all`` also those that left the queue."""
+        from interlock.nouns.merges.views import list_merges
+
+        return list_merges(
+            self.context.runner,
+            "" if into is None else branch_name(into, "target"),
+            validate.integer(limit, "limit", 1, core.MOST),
+            ended=validate.flag(all, "all"),
+        )
+
+    @call
+    def show(self, merge: str) -> Op[core.MergeView | core.UnknownMerge]:
+        """One merge, by its id or by its branch: its place, what it waits for, how it ended."""
+        from interlock.nouns.merges.views import show_merge
+
+        return show_merge(self.context.runner, merge_name(merge))
+
+    @call
+    def serve(
+        self,
+        target: str = "main",
+        *,
+        command: Iterable[str] = (),
+        guard: str | Iterable[str] = (),
+        remote: str | None = None,
+        batch: int = core.BATCH,
+        timeout: float | str | None = None,
+        keep_branches: bool = False,
+        drain: bool = False,
+        repository: Folder = ".",
+        say: Callable[[str], None] | None = None,
+        told: Callable[[core.MergeDone | core.MergeBounced], None] | None = None,
+    ) -> Op[core.MergesServed | LockBusy]:
+        """Merge the branches of a queue one after the other, as long as the guard passes.
+
+        The ``command`` and the guards of the store run in a folder of their own, on the very commit
+        that the target is to become.  One server at a time serves a target: another one waits, and
+        takes over when the first one ends.  With ``drain`` it ends when nothing waits any more.
+        ``told`` is called with each end of a merge, and ``say`` with what the server does.
+        """
+        from interlock.nouns.merges.checking import LIMIT, MergeGuard
+        from interlock.nouns.merges.server import MergeServer, ServeOptions
+
+        self.context.joined_identity()
+        words = tuple(validate.require_text(word, "command") for word in command)
+        names = (guard,) if isinstance(guard, str) and guard else tuple(guard)
+        options = ServeOptions(
+            target=branch_name(target, "target"),
+            guard=MergeGuard(
+                command=words,
+                guards=validate.names(names, "guard", 16),
+                limit=LIMIT if timeout is None else validate.duration(timeout, "timeout"),
+            ),
+            remote=_remote(remote),
+            batch=validate.integer(batch, "batch", 1, core.MOST_BATCH),
+            keep_branches=validate.flag(keep_branches, "keep_branches"),
+            drain=validate.flag(drain, "drain"),
+        )
+        git = _repository(repository)
+        yield InThread(git.common)
+        quiet: Callable[[object], None] = lambda _said: None  # noqa: E731 - short
+        server = MergeServer(self.context, git, options, say or quiet, told or quiet)
+        try:
+            return (yield from server.serve())
+        except Unavailable as busy:
+            return busy.outcome  # type: ignore[return-value]  # of this very lock
+
+
+def merge_name(text: str) -> str:
+    """The id of a merge, or a branch."""
+    name = validate.name(text, "merge")
+    if name.startswith("merge/"):
+        raise BadInput(f"a merge goes by its id or its branch; drop 'merge/' from {name!r}")
+    return name
+
+
+def branch_name(text: str, what: str = "branch") -> str:
+    """The name of a branch, without refs/heads/."""
+    name = validate.name(text, what)
+    if name.startswith("refs/") or not is_branch_name(name):
+        raise BadInput(f"{name!r:.60} is no name of a branch; write it as 'git branch' does")
+    return name
+
+
+def _remote(name: str | None) -> str:
+    if name is None:
+        return ""
+    found = validate.text(name, "remote", validate.REASON_LIMIT)
+    if not found or found.startswith("-"):
+        raise BadInput("the remote is empty or looks like an option; name one, like origin")
+    return found
+
+
+def _repository(folder: Folder) -> Repository:
+    from interlock.nouns.merges.repository import Repository
+
+    if not os.path.isdir(folder):
+        raise BadInput(f"{os.fspath(folder)!r:.80} is no folder; name one of the repository")
+    return Repository(folder)
+
+
+def _found(git: Repository, branch: str | None, target: str) -> tuple[str, str]:
+    """The branch to submit, and its commit."""
+    git.common()
+    name = git.current_branch() if branch is None else branch_name(branch)
+    if not name:
+        raise BadInput("no branch is checked out here; name the one to submit")
+    if name == target:
+        raise BadInput(f"{name!r} is the target itself; name another branch, or another --into")
+    if not (commit := git.commit_of(branch_name(name))):
+        raise BadInput(f"there is no branch {name!r} here; 'git branch' lists them")
+    return name, commit
+
+
+def _keep(git: Repository, commit: str, remote: str) -> None:
+    from interlock.nouns.merges.repository import GitFailed
+
+    try:
+        git.keep(commit, remote)
+    except GitFailed as failed:
+        where = f"at {remote}" if remote else "in this repository"
+        raise BadInput(f"the commit cannot be kept {where}: {failed}; check that first") from None
+
+
+def _end_of(id_: str, merge: Merge) -> core.SubmitOutcome:
+    where = {"merge": id_, "branch": merge.branch, "into": merge.into}
+    match merge.state:
+        case "merged":
+            return core.MergeDone(**where, commit=merge.commit, merged_as=merge.merged_as)
+        case "bounced":
+            return core.MergeBounced(
+                **where, cause=merge.cause, reason=merge.reason, files=merge.files
+            )
+        case _:
+            from interlock.nouns.merges.rules import QueuedMerge, cancelled
+
+            return cancelled(QueuedMerge(id=id_, merge=merge))

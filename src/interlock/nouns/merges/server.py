@@ -1,0 +1,506 @@
+"""The server of a merge queue: one round after the other, while it holds the lock of the target.
+
+A round looks at git, concludes what the target contains, and tries the next batch.  ``merge.py``
+has the theory.  Every change in the store is one commit that checks the token of the lock; every
+change in git is one that may be repeated, or compares before it moves.  So the server may be killed
+at any step, and the next round of any server continues from what git and the store say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import keys, validate
+from interlock.core.outcomes import GivenFenced
+from interlock.errors import Lost
+from interlock.nouns.grants.held_grant import HeldPools, take
+from interlock.nouns.grants.lock import LockTarget
+from interlock.nouns.grants.request import GrantTerms
+from interlock.nouns.merges import merge as core
+from interlock.nouns.merges import rules
+from interlock.nouns.merges.checking import GuardStopped, MergeGuard, Verdict, allowed_guards
+from interlock.nouns.merges.merge import Attempt, MergeTarget
+from interlock.nouns.merges.repository import (
+    GitFailed,
+    GuardFolder,
+    MergedTree,
+    Repository,
+    Seen,
+)
+from interlock.nouns.merges.rules import Bounce, PrefixSearch, QueuedMerge
+from interlock.nouns.merges.service import (
+    MergeService,
+    QueueState,
+    decode_merge,
+    lock_name,
+    read_queue,
+)
+from interlock.runtime.given import fenced
+from interlock.runtime.identity import Actor
+from interlock.runtime.reads import every, readable
+from interlock.steps import InThread, NextChanges, Op, OpenWatch
+
+if TYPE_CHECKING:
+    from interlock.client_context import Context
+    from interlock.runtime.processes.supervised import Supervision
+
+T = TypeVar("T")
+
+Ended: TypeAlias = core.MergeDone | core.MergeBounced
+Round: TypeAlias = Literal["progress", "empty", "held"]
+
+IDLE = 1.0
+"""Seconds at most until an idle server notices that it lost its lock."""
+HELD = 5.0
+"""Seconds until a server that is kept from merging looks again."""
+
+
+class ServeOptions(Struct, frozen=True, kw_only=True):
+    """How a target is served.
+
+    ``remote`` is where the target is, if it is not a local branch.  With ``drain`` the server ends
+    when nothing waits, or nothing can be merged.
+    """
+
+    target: str
+    guard: MergeGuard
+    remote: str = ""
+    batch: int = core.BATCH
+    keep_branches: bool = False
+    drain: bool = False
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """Merges one on the other: ``tips[n]`` has the first n+1; ``conflict`` if the first has one."""
+
+    merges: tuple[QueuedMerge, ...]
+    tips: tuple[str, ...]
+    conflict: Bounce | None = None
+
+
+class Tenure(Struct, frozen=True, kw_only=True):
+    """One server while it holds the lock: its actor, which is given the lock, and its token.
+
+    ``fence`` is what git has to find before it moves a local target.
+    """
+
+    actor: Actor
+    token: int
+    fence: str
+    folder: GuardFolder
+
+
+class MergeServer:
+    """Serves one target; its methods are generators for a driver."""
+
+    def __init__(
+        self,
+        context: Context,
+        repository: Repository,
+        options: ServeOptions,
+        say: Callable[[str], None],
+        told: Callable[[Ended], None],
+    ) -> None:
+        self._context = context
+        self._runner = context.runner
+        self._service = MergeService(context.runner)
+        self._repository = repository
+        self._options = options
+        self._name = options.target
+        self._say = say
+        self._told = told
+        self._supervision: Supervision | None = None
+        self._strange: set[str] = set()
+        """Kept commits of which the store knows no merge: their submit may be under way."""
+        self._merged = self._bounced = 0
+
+    def serve(self) -> Op[core.MergesServed]:
+        """Serve until the driver is interrupted, or nothing is left to do."""
+        yield from allowed_guards(self._options.guard.guards)
+        while True:
+            held = yield from self._take()
+            if (yield from _then(self._until_lost(held), held.end)):
+                return core.MergesServed(
+                    target=self._name, merged=self._merged, bounced=self._bounced
+                )
+            self._say(f"the lock of {self._name} was lost, or its guard stopped; beginning again")
+
+    def _until_lost(self, held: HeldPools) -> Op[bool]:
+        """Serve with the lock; False if that was lost."""
+        try:
+            yield from self._serve_with(held)
+        except (Lost, GuardStopped):
+            return False
+        return True
+
+    def _take(self) -> Op[HeldPools]:
+        wait = 0.0 if self._options.drain else validate.FOREVER
+        target = LockTarget(lock_name(self._name))
+        terms = GrantTerms(wait=wait, metadata={"guard": self._options.guard.text})
+        held = yield from take(self._context, target, self._stop_guard, terms)
+        if self._context.client is not None:
+            self._context.client.keep()
+        return held
+
+    def _stop_guard(self) -> None:
+        """End the guard that runs: the lock is lost, so its verdict counts for nothing."""
+        if (running := self._supervision) is not None:
+            running.stop()
+
+    def _serve_with(self, held: HeldPools) -> Op[None]:
+        """Round after round, with the lock."""
+        options, repository = self._options, self._repository
+        identity = self._context.me().actor
+        actor = replace(identity, given=(held.proof,))
+        token = held.grant.token or 0
+        fence = "" if options.remote else (yield InThread(partial(self._fence, token)))
+        folder: GuardFolder = yield InThread(partial(repository.guard_folder, self._name, token))
+        opening = MergeTarget(
+            server=identity.agent,
+            guard=options.guard.text,
+            remote=options.remote,
+            since=self._runner.clock.wall(),
+        )
+        yield from self._own(actor, self._service.open_target(actor, self._name, opening))
+        yield InThread(folder.remove_others)
+        tenure = Tenure(actor=actor, token=token, fence=fence, folder=folder)
+        yield from _then(self._rounds(held, tenure), folder.removing)
+
+    def _rounds(self, held: HeldPools, tenure: Tenure) -> Op[None]:
+        while True:
+            held.raise_if_lost()
+            queue = yield from read_queue(self._name)
+            done: Round = yield from self._round(tenure, queue)
+            if done == "progress":
+                continue
+            if self._options.drain:
+                return
+            yield from self._idle(held, queue.revision, IDLE if done == "empty" else HELD)
+
+    def _fence(self, token: int) -> str:
+        return self._repository.fence(self._name, token)
+
+    def _own(self, actor: Actor, op: Op[T]) -> Op[T]:
+        """A commit of the server; Lost if its lock has gone to another one."""
+        outcome = yield from fenced(op, self._runner, actor)
+        if isinstance(outcome, GivenFenced):
+            raise Lost(f"{outcome.given} is no longer ours; start the server again")
+        return outcome
+
+    def _idle(self, held: HeldPools, after: int, most: float) -> Op[None]:
+        """Sleep until the queue changes; the lock may be lost in that time."""
+        clock = self._runner.clock
+        ends = clock.monotonic() + most if most > IDLE else validate.FOREVER
+        watch = yield OpenWatch(keys.merge_waiting(self._name), after)
+        try:
+            while not held.lost() and clock.monotonic() < ends:
+                if (yield NextChanges(watch, min(IDLE, max(ends - clock.monotonic(), 0.0)))):
+                    return
+        finally:
+            watch.close()
+
+    # A round.
+
+    def _round(self, tenure: Tenure, queue: QueueState) -> Op[Round]:
+        try:
+            if queue.waiting or queue.target.attempt is not None:
+                return (yield from self._try(tenure, queue))
+            yield from self._clean_up(queue)
+        except GitFailed as failed:
+            return (yield from self._hold(tenure.actor, str(failed)))
+        return "empty"
+
+    def _try(self, tenure: Tenure, queue: QueueState) -> Op[Round]:
+        """Conclude what is merged; if there is nothing, try the next batch."""
+        actor = tenure.actor
+        seen: Seen = yield InThread(partial(self._look, queue))
+        if not seen.base:
+            where = f"at {self._options.remote}" if self._options.remote else "here"
+            said = f"there is no branch {self._name} {where}; create it, with a first commit"
+            return (yield from self._hold(actor, said))
+        if (yield from self._conclude(actor, queue, seen)):
+            return "progress"
+        yield from self._clean_up(queue, seen)
+        lost = next((each for each in queue.waiting if each.merge.commit not in seen.kept), None)
+        if lost is not None:
+            return (yield from self._bounce(actor, lost, _missing(lost)))
+        return (yield from self._try_batch(tenure, queue, seen)) if queue.waiting else "empty"
+
+    def _try_batch(self, tenure: Tenure, queue: QueueState, seen: Seen) -> Op[Round]:
+        batch: Batch = yield InThread(partial(self._build, seen.base, queue.waiting))
+        if batch.conflict is not None:
+            return (yield from self._bounce(tenure.actor, batch.merges[0], batch.conflict))
+        attempt = Attempt(
+            merges=tuple(each.id for each in batch.merges),
+            base=seen.base,
+            tip=batch.tips[-1],
+            token=tenure.token,
+            since=self._runner.clock.wall(),
+        )
+        beginning = self._service.begin(tenure.actor, self._name, attempt)
+        yield from self._own(tenure.actor, beginning)
+        return (yield from self._judge(tenure, seen, batch, attempt))
+
+    def _look(self, queue: QueueState) -> Seen:
+        """Look at git; commits that it has and does not keep are kept from here on."""
+        options, wanted = self._options, {each.merge.commit for each in queue.waiting}
+        branches = [each.merge.branch for each in queue.waiting]
+        seen = self._repository.look(self._name, options.remote, branches)
+        unkept = [each for each in wanted - seen.kept if self._repository.has(each)]
+        for commit in unkept:
+            self._repository.keep(commit)
+        return self._repository.look(self._name, "", branches) if unkept else seen
+
+    def _build(self, base: str, waiting: Sequence[QueuedMerge]) -> Batch:
+        """Merge the first branches one on the other; a conflict with an earlier one ends it."""
+        tips: list[str] = []
+        for each in waiting[: self._options.batch]:
+            onto = tips[-1] if tips else base
+            merged = self._repository.merge(onto, each.merge.commit)
+            if not merged.tree:
+                if tips:  # it may fit when the branches before it are merged, or are not
+                    break
+                return Batch(merges=(each,), tips=(), conflict=self._conflict(merged))
+            message = _message(each)
+            parents = (onto, each.merge.commit)
+            tips.append(self._repository.commit(merged.tree, parents, message))
+        return Batch(merges=tuple(waiting[: len(tips)]), tips=tuple(tips))
+
+    def _conflict(self, merged: MergedTree) -> Bounce:
+        files = merged.conflicts
+        said = merged.reason or f"it conflicts with {self._name} in {_named(files)}"
+        return Bounce(
+            cause="conflict",
+            reason=f"{said}; rebase the branch onto {self._name}, and submit it again",
+            files=files,
+        )
+
+    # Testing and landing.
+
+    def _judge(self, tenure: Tenure, seen: Seen, batch: Batch, attempt: Attempt) -> Op[Round]:
+        """Find the longest prefix that passes, land it, and bounce the branch that fails."""
+        actor, folder = tenure.actor, tenure.folder
+        search, verdict = PrefixSearch(size=len(batch.tips)), Verdict(passed=True)
+        while number := search.next:
+            self._say(f"testing {_named([m.merge.branch for m in batch.merges[:number]])}")
+            found = yield from self._check(folder, seen.base, batch.tips[number - 1])
+            search = search.after(number, passed=found.passed)
+            verdict = verdict if found.passed else found
+        if search.passed:
+            merges = batch.merges[: search.passed]
+            landing = replace(
+                attempt, merges=tuple(m.id for m in merges), tip=batch.tips[search.passed - 1]
+            )
+            landed = yield from self._land(tenure, seen, landing, merges)
+            if landed != "progress" or search.culprit is None:
+                return landed
+            queue = yield from read_queue(self._name)
+            now: Seen = yield InThread(partial(self._look, queue))
+            yield from self._conclude(actor, queue, now)
+            if now.base != landing.tip:  # the failure was found on another target
+                return "progress"
+        if search.culprit is None:
+            return "progress"
+        reason = verdict.reason
+        if search.culprit == 0:
+            bare = yield from self._check(folder, seen.base, seen.base)
+            if not bare.passed:
+                reason = f"{self._name} itself does not pass, also without this branch: {reason}"
+        why = Bounce(cause="failed", reason=reason)
+        return (yield from self._bounce(actor, batch.merges[search.culprit], why))
+
+    def _check(self, folder: GuardFolder, base: str, commit: str) -> Op[Verdict]:
+        """Run the guard on a commit; after a failure a second time."""
+        from interlock.runtime.processes.supervised import Supervision
+
+        guard, verdict = self._options.guard, Verdict(passed=True)
+        if not guard.text:
+            return verdict
+        about = {
+            "INTERLOCK_MERGE_TARGET": self._name,
+            "INTERLOCK_MERGE_BASE": base,
+            "INTERLOCK_MERGE_COMMIT": commit,
+        }
+        for _ in range(2):
+            try:
+                yield InThread(partial(folder.check_out, commit))
+            except GitFailed as failed:  # a submodule that cannot be had, say
+                verdict = Verdict(passed=False, reason=f"it cannot be checked out: {failed}")
+                continue
+            with Supervision() as supervision:
+                self._supervision = supervision
+                verdict = yield from guard.check(self._runner, folder.path, about, supervision)
+            if verdict.passed:
+                break
+        return verdict
+
+    def _land(
+        self, tenure: Tenure, seen: Seen, landing: Attempt, merges: Sequence[QueuedMerge]
+    ) -> Op[Round]:
+        """Move the target, from the commit that was tested on to the one that passed."""
+        actor = tenure.actor
+        repository, name = self._repository, self._name
+        if seen.checkout:
+            unsafe: str = yield InThread(
+                partial(repository.unsafe_to_follow, seen.checkout, landing.base, landing.tip)
+            )
+            if unsafe:
+                return (yield from self._hold(actor, _overwrites(name, seen.checkout, unsafe)))
+        service = self._service
+        if not (yield from self._own(actor, service.land(actor, name, landing, merges))):
+            return "progress"
+        error: str = yield InThread(partial(self._move, landing, tenure.fence))
+        if not error:
+            return "progress"
+        now: Seen = yield InThread(partial(repository.look, name, self._options.remote))
+        contained = all(each.merge.commit in now.contained for each in merges)
+        moved = rules.after_move(landing.tip, landing.base, now.base, error, contained=contained)
+        if moved == "held":
+            return (yield from self._hold(actor, f"{name} cannot be moved: {error}"))
+        self._say(f"{name} moved; building again")
+        return "progress"
+
+    def _move(self, landing: Attempt, fence: str) -> str:
+        if remote := self._options.remote:
+            return self._repository.push(self._name, remote, landing.base, landing.tip)
+        return self._repository.move(self._name, landing.base, landing.tip, fence)
+
+    # The ends of merges.
+
+    def _conclude(self, actor: Actor, queue: QueueState, seen: Seen) -> Op[bool]:
+        """End the merges that the target contains, after its folder has followed."""
+        attempt, name = queue.target.attempt, self._name
+        if attempt is not None and attempt.landing and seen.base == attempt.tip and seen.checkout:
+            follow = partial(self._repository.follow, seen.checkout, attempt.base, attempt.tip)
+            if error := (yield InThread(follow)):
+                self._say(f"{_overwrites(name, seen.checkout, error)}; {name} itself has moved")
+        done = [each for each in queue.waiting if each.merge.commit in seen.contained]
+        if not done:
+            return False
+        yield from self._own(actor, self._service.conclude(actor, name, done, seen.base))
+        for each in done:
+            self._merged += 1
+            self._told(_done(each, seen.base))
+        yield InThread(partial(self._forget, seen, done, done))
+        return True
+
+    def _bounce(self, actor: Actor, found: QueuedMerge, why: Bounce) -> Op[Round]:
+        bouncing = self._service.bounce(actor, self._name, found, why)
+        if (yield from self._own(actor, bouncing)):
+            self._bounced += 1
+            merge = found.merge
+            self._told(
+                core.MergeBounced(
+                    merge=found.id,
+                    branch=merge.branch,
+                    into=merge.into,
+                    cause=why.cause,
+                    reason=why.reason[: core.REASON],
+                    files=why.files[: core.FILES],
+                )
+            )
+            yield InThread(partial(self._forget, Seen(base=""), (), (found,)))
+        return "progress"
+
+    def _hold(self, actor: Actor, reason: str) -> Op[Round]:
+        if (yield from self._own(actor, self._service.hold(actor, self._name, reason))):
+            self._say(f"nothing can be merged: {reason}")
+        return "held"
+
+    def _clean_up(self, queue: QueueState, seen: Seen | None = None) -> Op[None]:
+        """Delete the refs that an earlier server, or a cancelled merge, has left in git."""
+        waiting = {each.merge.commit for each in queue.waiting}
+        self._strange -= waiting
+        if seen is None:
+            seen = yield InThread(partial(self._repository.look, self._name))
+        left = seen.kept - waiting - self._strange
+        if not left:
+            return
+        ended: list[QueuedMerge] = []
+        for item in (yield from every(keys.MERGES)):
+            merge = readable(decode_merge, item)
+            if merge is not None and merge.commit in left:
+                ended.append(QueuedMerge(id=keys.merge_of(item.key), merge=merge))
+        commits = {each.merge.commit for each in ended if each.merge.state != "waiting"}
+        self._strange |= left - commits
+        over = [each for each in ended if each.merge.commit in commits]
+        merged = [each for each in over if each.merge.state == "merged"]
+        names = [each.merge.branch for each in merged]
+        now: Seen = yield InThread(partial(self._repository.look, self._name, "", names))
+        yield InThread(partial(self._forget, now, merged, over))
+
+    def _forget(
+        self, seen: Seen, merged: Sequence[QueuedMerge], over: Sequence[QueuedMerge]
+    ) -> None:
+        """Delete the branches that are merged, and stop keeping the commits that are over."""
+        options, commits = self._options, {each.merge.commit for each in over}
+        deleted = {
+            each.merge.branch: each.merge.commit
+            for each in merged
+            if not options.keep_branches and each.merge.branch != self._name
+        }
+        here = {
+            name: commit
+            for name, commit in deleted.items()
+            if seen.branches.get(name) == commit and name not in seen.checked_out
+        }
+        self._repository.forget(here, commits)
+        if options.remote:
+            self._repository.forget_remote(options.remote, deleted, commits)
+
+
+def _then(op: Op[T], cleanup: Callable[[], Op[object]]) -> Op[T]:
+    """Carry out an operation and clean up; one that is dropped can take no further step."""
+    try:
+        outcome = yield from op
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield from cleanup()
+        raise
+    yield from cleanup()
+    return outcome
+
+
+def _done(found: QueuedMerge, tip: str) -> core.MergeDone:
+    merge = found.merge
+    return core.MergeDone(
+        merge=found.id,
+        branch=merge.branch,
+        into=merge.into,
+        commit=merge.commit,
+        merged_as=tip,
+    )
+
+
+def _missing(found: QueuedMerge) -> Bounce:
+    said = f"the repository of the server does not have commit {found.merge.commit[:12]}"
+    return Bounce(
+        cause="missing", reason=f"{said}; submit it from that repository, or with --remote NAME"
+    )
+
+
+def _overwrites(target: str, folder: str, error: str) -> str:
+    return (
+        f"{target} is checked out in {folder}, where the merge would overwrite changes ({error});"
+        " commit, stash or remove them there"
+    )
+
+
+def _message(found: QueuedMerge) -> str:
+    merge = found.merge
+    return (
+        f"Merge {merge.branch} into {merge.into}\n\n"
+        f"Interlock-Merge: {found.id}\nInterlock-Author: {merge.by}\n"
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    """A few of these names."""
+    few = ", ".join(names[:5])
+    return f"{few} and {len(names) - 5} more" if len(names) > 5 else few  # noqa: PLR2004

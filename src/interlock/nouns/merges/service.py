@@ -1,0 +1,234 @@
+"""Merges on a store: submitted, cancelled, and moved on by the server of their target.
+
+Each method is one commit.  Those of the server are made by an actor that is given the lock of the
+target, so that each of them checks that its token is the newest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from msgspec import Struct
+
+from interlock.core import codec, keys
+from interlock.core.decision import Decision
+from interlock.nouns.merges import merge as core
+from interlock.nouns.merges import rules
+from interlock.nouns.merges.merge import Attempt, Merge, MergeTarget, WaitingMerge
+from interlock.nouns.merges.rules import Bounce, QueuedMerge
+from interlock.runtime.attempt import DecideOp
+from interlock.runtime.identity import Actor
+from interlock.runtime.reads import every, looked_up, readable
+from interlock.runtime.runner import Decided, Runner
+from interlock.steps import NextChanges, Op, OpenWatch, Read
+from interlock.store import Item, Snapshot
+
+T = TypeVar("T")
+
+_MERGE = codec.Decoder(Merge)
+_WAITING = codec.Decoder(WaitingMerge)
+_TARGET = codec.Decoder(MergeTarget)
+decode_waiting = _WAITING.read
+NO_TARGET = MergeTarget()
+
+
+def decode_merge(item: Item | None) -> Merge | None:
+    """A merge."""
+    return _MERGE.read_if_present(item)
+
+
+def decode_target(item: Item | None) -> MergeTarget:
+    """The target of a queue; an empty one if no server ever served it."""
+    return NO_TARGET if item is None else _TARGET.read(item)
+
+
+def lock_name(target: str) -> str:
+    """The lock that the server of a target holds."""
+    return f"merge/{target}"
+
+
+class QueueState(Struct, frozen=True, kw_only=True):
+    """The queue of a target: its waiting merges in their order; a watch may begin at a revision."""
+
+    target: MergeTarget
+    waiting: tuple[QueuedMerge, ...]
+    revision: int
+
+
+def read_queue(target: str) -> Op[QueueState]:
+    """Read the queue of a target; damaged items are left out."""
+    own = keys.merge_target(target)
+    snapshot: Snapshot = yield Read(own)
+    entries = yield from in_order(keys.merge_waiting(target))
+    merges = yield from looked_up(keys.merge(each.merge) for each in entries)
+    found = []
+    for each in entries:
+        merge = readable(decode_merge, merges[keys.merge(each.merge)])
+        if merge is not None and merge.state == "waiting":
+            found.append(QueuedMerge(id=each.merge, merge=merge))
+    state = decode_target(snapshot[own])
+    return QueueState(target=state, waiting=tuple(found), revision=snapshot.revision)
+
+
+def in_order(folder: str) -> Op[list[WaitingMerge]]:
+    """The entries of a queue, the first one first: by the revisions that created them."""
+    items = sorted((yield from every(folder)), key=lambda item: (item.created, item.key))
+    found = [readable(decode_waiting, item) for item in items]
+    return [each for each in found if each is not None]
+
+
+class MergeService:
+    """What callers and servers do with merges, as generators for a driver."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def submit(self, actor: Actor, id_: str, fresh: Merge) -> Op[core.SubmitOutcome]:
+        """Queue a branch."""
+        own, entry = keys.merge_target(fresh.into), keys.merge_waiting(fresh.into, fresh.branch)
+
+        def deciding() -> DecideOp[core.SubmitOutcome]:
+            items = (yield (own, entry)).items
+            waiting = None
+            if (there := items[entry]) is not None:
+                before = decode_waiting(there).merge
+                merge = decode_merge((yield (keys.merge(before),)).items[keys.merge(before)])
+                if merge is not None and merge.state == "waiting":
+                    waiting = QueuedMerge(id=before, merge=merge)
+            return rules.submit(id_, fresh, waiting, decode_target(items[own]))
+
+        done: Decided[core.SubmitOutcome] = yield from self._runner.change(deciding, actor)
+        return done.outcome
+
+    def cancel(self, actor: Actor, id_: str, reason: str) -> Op[core.CancelOutcome]:
+        """Take a branch out of the queue."""
+        now = self._runner.clock.wall()
+
+        def deciding() -> DecideOp[core.CancelOutcome]:
+            merge = decode_merge((yield (keys.merge(id_),)).items[keys.merge(id_)])
+            if merge is None:
+                return Decision(outcome=core.UnknownMerge(unknown=(id_,)))
+            own = keys.merge_target(merge.into)
+            target = decode_target((yield (own,)).items[own])
+            found = QueuedMerge(id=id_, merge=merge)
+            return rules.cancel(found, target, actor.agent, reason, now)
+
+        done: Decided[core.CancelOutcome] = yield from self._runner.change(deciding, actor)
+        return done.outcome
+
+    def find(self, name: str, into: str = "") -> Op[str]:
+        """The id of a merge by its id, its beginning, or a branch that waits; empty if unknown."""
+        from interlock.runtime.reads import whole_id
+
+        if name.startswith("mrg_"):
+            return (yield from whole_id(name, keys.MERGES))
+        items = yield from every(
+            keys.merge_waiting(into)[:-1] + "/" if into else keys.MERGES_WAITING
+        )
+        waiting = [item for item in items if keys.merge_waiting_of(item.key)[1] == name]
+        if waiting:
+            return decode_waiting(min(waiting, key=lambda item: item.created)).merge
+        return (yield from self._last_of(name, into))
+
+    def _last_of(self, branch: str, into: str) -> Op[str]:
+        """The merge of this branch that ended last."""
+        found = ""
+        for item in (yield from every(keys.MERGES)):
+            merge = readable(decode_merge, item)
+            if merge is not None and merge.branch == branch and into in ("", merge.into):
+                found = keys.merge_of(item.key)  # ids grow with time
+        return found
+
+    def wait(self, id_: str, seconds: float) -> Op[Merge | None]:
+        """Wait until a merge has ended; returns it as it is by then."""
+        clock, key = self._runner.clock, keys.merge(id_)
+        ends = clock.monotonic() + seconds
+        snapshot: Snapshot = yield Read(key)
+        watch = yield OpenWatch(key, snapshot.revision)
+        try:
+            while True:
+                merge = decode_merge(snapshot[key])
+                left = ends - clock.monotonic()
+                if merge is None or merge.state != "waiting" or left <= 0:
+                    return merge
+                yield NextChanges(watch, min(left, self._runner.capabilities.allow(60.0)))
+                snapshot = yield Read(key)
+        finally:
+            watch.close()
+
+    # The server.
+
+    def open_target(self, actor: Actor, name: str, server: MergeTarget) -> Op[MergeTarget]:
+        """Begin to serve a target."""
+        return self._on_target(
+            actor, name, lambda it: rules.open_target(name, it, server, actor.agent)
+        )
+
+    def begin(self, actor: Actor, name: str, attempt: Attempt) -> Op[MergeTarget]:
+        """Try a batch."""
+        return self._on_target(actor, name, lambda it: rules.begin(name, it, attempt))
+
+    def hold(self, actor: Actor, name: str, reason: str) -> Op[bool]:
+        """Say why nothing can be merged now."""
+        now = self._runner.clock.wall()
+        holding = partial(rules.hold, name, reason=reason, agent=actor.agent, now=now)
+        return self._on_target(actor, name, lambda it: holding(target=it))
+
+    def land(
+        self, actor: Actor, name: str, attempt: Attempt, batch: Sequence[QueuedMerge]
+    ) -> Op[bool]:
+        """Say that the ref is about to move."""
+        own = keys.merge_target(name)
+
+        def deciding() -> DecideOp[bool]:
+            items = (yield (own, *[keys.merge(each.id) for each in batch])).items
+            stored = {each.id: decode_merge(items[keys.merge(each.id)]) for each in batch}
+            return rules.land(name, decode_target(items[own]), attempt, batch, stored)
+
+        return (yield from self._runner.change(deciding, actor)).outcome
+
+    def conclude(self, actor: Actor, name: str, merges: Sequence[QueuedMerge], tip: str) -> Op[int]:
+        """End merges that the target contains; a few commits for many."""
+        done = 0
+        for start in range(0, len(merges), core.MOST_BATCH // 2):
+            some = merges[start : start + core.MOST_BATCH // 2]
+            notices = [self._runner.new_id("msg") for _ in some]
+            deciding = partial(self._concluding, name, some, tip, notices)
+            done += (yield from self._runner.change(deciding, actor)).outcome
+        return done
+
+    def _concluding(
+        self, name: str, merges: Sequence[QueuedMerge], tip: str, notices: Sequence[str]
+    ) -> DecideOp[int]:
+        own, now = keys.merge_target(name), self._runner.clock.wall()
+        items = (yield (own, *[keys.merge(each.id) for each in merges])).items
+        stored = [(each.id, decode_merge(items[keys.merge(each.id)])) for each in merges]
+        found = [QueuedMerge(id=id_, merge=merge) for id_, merge in stored if merge is not None]
+        return rules.conclude(name, decode_target(items[own]), found, tip, now=now, notices=notices)
+
+    def bounce(self, actor: Actor, name: str, found: QueuedMerge, why: Bounce) -> Op[bool]:
+        """Take a branch out of the queue that cannot be merged."""
+        own, notice = keys.merge_target(name), self._runner.new_id("msg")
+
+        def deciding() -> DecideOp[bool]:
+            items = (yield (own, keys.merge(found.id))).items
+            merge, now = decode_merge(items[keys.merge(found.id)]), self._runner.clock.wall()
+            if merge is None or merge.commit != found.merge.commit:
+                return Decision(outcome=False)
+            stored = QueuedMerge(id=found.id, merge=merge)
+            target = decode_target(items[own])
+            return rules.bounce(name, target, stored, why, now=now, notice=notice)
+
+        return (yield from self._runner.change(deciding, actor)).outcome
+
+    def _on_target(
+        self, actor: Actor, name: str, decide: Callable[[MergeTarget], Decision[T]]
+    ) -> Op[T]:
+        own = keys.merge_target(name)
+
+        def deciding() -> DecideOp[T]:
+            return decide(decode_target((yield (own,)).items[own]))
+
+        return (yield from self._runner.change(deciding, actor)).outcome

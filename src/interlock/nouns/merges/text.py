@@ -1,0 +1,139 @@
+"""The outcomes of merges in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interlock.core.validate import quote
+from interlock.runtime.text import ago, barred, listed, table
+
+if TYPE_CHECKING:
+    from interlock.nouns.merges import merge as core
+    from interlock.runtime.text import Paint, Text
+
+_COLOURS = {
+    "waiting": "yellow", "testing": "green", "landing": "green", "merged": "dim", "bounced": "red",
+    "cancelled": "dim",
+}  # fmt: skip
+_SHORT = 12
+
+
+def _queued(outcome: core.MergeQueued, paint: Paint) -> str:
+    before = " before" if outcome.already else ""
+    place = f", number {outcome.place} in the queue" if outcome.place else ""
+    instead = f" instead of {outcome.before[:_SHORT]}" if outcome.before else ""
+    head = f"{paint('green', 'queued')} {outcome.branch} for {outcome.into}{before}{place}"
+    return f"{head}, at {outcome.commit[:_SHORT]}{instead}: {outcome.merge}"
+
+
+def _busy(outcome: core.MergeBusy, paint: Paint) -> str:
+    head = f"{paint('yellow', 'busy')} {outcome.branch}: it is {outcome.state}"
+    return f"{head}; wait for its end: interlock merge show {outcome.merge}"
+
+
+def _done(outcome: core.MergeDone, paint: Paint) -> str:
+    as_ = f", which is {outcome.merged_as[:_SHORT]} now" if outcome.merged_as else ""
+    return f"{paint('green', 'merged')} {outcome.branch} into {outcome.into}{as_}"
+
+
+def _bounced(outcome: core.MergeBounced, paint: Paint) -> str:
+    first, *rest = outcome.reason.split("\n")
+    head = f"{paint('red', 'bounced')} {outcome.branch} from {outcome.into}: {first}"
+    return "\n".join([head, *barred(rest, paint)])
+
+
+def _cancelled(outcome: core.MergeCancelled, paint: Paint) -> str:
+    said = f": {outcome.reason}" if outcome.reason else ""
+    before = f" before, by {outcome.by}" if outcome.already else ""
+    return f"{paint('green', 'cancelled')} {outcome.branch} for {outcome.into}{before}{said}"
+
+
+def _over(outcome: core.MergeOver, paint: Paint) -> str:
+    head = f"{paint('yellow', 'over')} {outcome.branch}: it was {outcome.state} before"
+    return f"{head}; see 'interlock merge show {outcome.merge}'"
+
+
+def _unknown(outcome: core.UnknownMerge, paint: Paint) -> str:
+    name = ", ".join(outcome.unknown)
+    word = paint("yellow", "unknown")
+    return f"{word} {name}: no such merge, and no such branch waits; see 'interlock merge list'"
+
+
+def _served(outcome: core.MergesServed, paint: Paint) -> str:
+    counts = f"{outcome.merged} merged, {outcome.bounced} bounced"
+    return f"{paint('green', 'served')} {outcome.target}: {counts}"
+
+
+def _view(view: core.MergeView, paint: Paint) -> str:
+    first, *rest = view.reason.split("\n")
+    facts = [
+        ("merge", view.merge),
+        ("branch", view.branch),
+        ("into", view.into),
+        ("state", paint(_COLOURS[view.state], view.state)),
+        ("place", str(view.place) if view.place else ""),
+        ("commit", view.commit),
+        ("merged as", view.merged_as),
+        ("cause", view.cause),
+        ("reason", first),
+        ("files", ", ".join(view.files)),
+        ("held", view.held),
+        ("guard", view.guard),
+        ("server", view.server or ("none" if view.state == "waiting" else "")),
+        ("submitted", f"{ago(view.at)}, by {view.by}"),
+        ("ended", ago(view.ended) + (f", by {view.ended_by}" if view.ended_by else "")),
+    ]
+    return "\n".join([listed(facts), *barred(rest, paint)])
+
+
+def _list(outcome: core.MergeList, paint: Paint) -> str:
+    lines = []
+    if outcome.merges:
+        titles = ("PLACE", "BRANCH", "INTO", "STATE", "BY", "SINCE", "NOTE")
+        rows = [
+            (
+                str(each.place or "-"),
+                each.branch,
+                each.into,
+                paint(_COLOURS[each.state], each.state),
+                each.by,
+                ago(each.ended or each.at),
+                _note(each),
+            )
+            for each in outcome.merges
+        ]
+        lines.append(table(titles, rows, paint))
+    else:
+        lines.append("no branch waits; submit one: interlock merge submit BRANCH")
+    lines += [line for each in outcome.targets if (line := _target(each, paint))]
+    return "\n".join(lines)
+
+
+def _target(view: core.MergeTargetView, paint: Paint) -> str:
+    if not view.server:
+        serve = f"interlock merge serve --target {quote(view.target)}"
+        return f"{view.target}: no server; start one: {serve}" if view.waiting else ""
+    head = f"{view.target}: {view.server} serves it"
+    held = f"; {paint('red', 'held')}: {view.held}" if view.held else ""
+    return f"{head}, behind {view.guard}{held}" if view.guard else f"{head}, without a guard{held}"
+
+
+def _note(each: core.ListedMerge) -> str:
+    if each.state == "merged":
+        return each.merged_as[:_SHORT]
+    return each.reason.split("\n")[0]
+
+
+TEXTS: dict[str, Text] = {
+    "MergeQueued": _queued,
+    "MergeBusy": _busy,
+    "MergeDone": _done,
+    "MergeBounced": _bounced,
+    "MergeCancelled": _cancelled,
+    "MergeOver": _over,
+    "UnknownMerge": _unknown,
+    "MergesServed": _served,
+    "MergeView": _view,
+    "MergeList": _list,
+}
+"""The text of each outcome, by the name of its class."""
