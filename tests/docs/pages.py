@@ -145,8 +145,8 @@ def blocks(page: str) -> list[Block]:
 
 def alike(text: str) -> str:
     """The text without everything that differs from run to run."""
-    text = re.sub(r"\b(ses|grt|txn|trc|wtr|msg|qry|dec)_[0-9a-f]+", r"\1_#", text)
-    text = re.sub(r"\b[0-9a-f]{64}\b", "#", text)
+    text = re.sub(r"\b(ses|grt|txn|trc|wtr|msg|qry|dec|mrg)_[0-9a-f]+", r"\1_#", text)
+    text = re.sub(r"\b(?:[0-9a-f]{64}|[0-9a-f]{12})\b", "#", text)  # a digest, a short commit
     # A fingerprint may begin with a digit, which is no part of the number before the colon.
     text = re.sub(r"\bSHA256:[A-Za-z0-9+/]{43}", "SHA256:...", text)
     text = re.sub(r"\d+(?:[.,:]\d+)*", "#", text)

@@ -173,7 +173,7 @@ def _why(view: core.MergeView) -> Why:
             return Why(
                 **base,
                 blocked=True,
-                because=f"{view.branch} was bounced: {view.reason}",
+                because=f"{view.branch} was bounced: {view.reason.partition(chr(10))[0]}",
                 clear=again,
                 by=view.by,
                 since=view.ended,
