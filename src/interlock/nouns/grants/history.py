@@ -60,7 +60,8 @@ class GrantHistory(NounHistory):
                 yield from super().events(line)
             return
         for event in line.events:
-            yield self._event(line, event)
+            if not event.name.endswith(":deadlock"):  # the refused wait says it
+                yield self._event(line, event)
         yield from (each(line, thing) for thing in split_things(line.thing))
 
     def _event(self, line: RecordLine, event: Event) -> HistoryEvent:

@@ -109,7 +109,14 @@ def withdraw(
     left = RequestStatus(
         "deadlock" if cycle else "refused", changes.pools(request.keys), cycle=cycle
     )
-    return _answer(changes, request, left, "withdraw")
+    decision = _answer(changes, request, left, "withdraw")
+    if not cycle:
+        return decision
+    refused = [
+        Event(f"{pool_kind(key)}:deadlock", request.agent, thing_of(key), details={"cycle": cycle})
+        for key in request.keys
+    ]
+    return replace(decision, events=(*decision.events, *refused))
 
 
 def abandon(request: GrantRequest, facts: PoolFacts, now: float) -> Decision[str]:
