@@ -69,6 +69,7 @@ _ENTRIES = [
         "interlock.nouns.reservations.noun", "", "reservations",
         ("reserve", "unreserve", "reservations"),
     ),
+    NounEntry("interlock.nouns.messages.feed_noun", "message"),
     NounEntry("interlock.nouns.agents.noun", "agent", "agents"),
     NounEntry("interlock.nouns.tasks.noun", "task", "tasks"),
     NounEntry("interlock.nouns.schedules.noun", "schedule", "schedules"),

@@ -67,7 +67,7 @@ function head(thing, kind = split(thing)[0], shown = null) {
 function body(kind, id, shown, why, story) {
   const parts = [];
   if (!shown && !why && !story) return h("p.muted", "Nothing is known about it any more.");
-  if (why?.because) parts.push(h("section.why", { data: { blocked: why.blocked } }, h("p", why.because), why.clear && h("p.muted", `clears when ${why.clear}`), why.chain?.map((each) => h("p.muted", "↳ ", thingLink(each.thing), ` ${each.because}`))));
+  if (why?.because) parts.push(h("section.why", { data: { blocked: why.blocked } }, h("p", why.because), why.clear && h("p.muted", `to clear it: ${why.clear}`), why.chain?.map((each) => h("p.muted", "↳ ", thingLink(each.thing), ` ${each.because}`))));
   if (kind === "task" && shown?.task) parts.push(...taskParts(shown));
   if (kind === "pipeline" && shown?.phases) parts.push(h("section", steps(shown), shown.blocked_by && h("p.kept", h("code", shown.blocked_by.leaf), ` ${shown.blocked_by.reason}`)));
   if (shown?.messages) parts.push(...shown.messages.map(messagePart));

@@ -17,8 +17,13 @@ export function duration(seconds) {
   const s = Math.max(0, Math.floor(seconds));
   if (s < 60) return `${s} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min`;
-  if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
-  return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
+  if (s < 86400) return two(s, 3600, "h", 60, "min");
+  return two(s, 86400, "d", 3600, "h");
+}
+
+function two(s, large, word, small, less) {
+  const rest = Math.floor((s % large) / small);
+  return `${Math.floor(s / large)} ${word}${rest ? ` ${rest} ${less}` : ""}`;
 }
 
 /** How long ago a moment was, kept up to date; the exact time is its tooltip. */

@@ -16,7 +16,7 @@ export function paintHead({ title, summary = "", search, chips = [], bulk, extra
   replace(head.querySelector(".extra"), extra);
   const box = head.querySelector("input[type=search]");
   if (box && document.activeElement !== box) box.value = params().q || "";
-  replace(head.querySelector(".chips"), chips.flatMap(chipGroup));
+  replace(head.querySelector(".chips"), chips.flatMap((each, n) => (n ? [h("span.gap"), ...chipGroup(each)] : chipGroup(each))));
   replace(head.querySelector(".bulk"), bulk ? bulkBar(bulk) : []);
 }
 

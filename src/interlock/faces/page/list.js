@@ -9,13 +9,13 @@ let numbered = 0;
 
 export class List {
   /** row(item) -> element content; key(item) -> text; version(item) -> anything that changes with it. */
-  constructor(scroller, { row, key, version, open, label, tall = false }) {
+  constructor(scroller, { row, key, version, open, label, size = "" }) {
     Object.assign(this, { scroller, row, key, version, open });
     this.name = `list${(numbered += 1)}`;
     this.items = [];
     this.rows = new Map(); // key -> {element, version, index}
     this.selected = "";
-    this.element = h(tall ? "ul.rows.tall" : "ul.rows", { "aria-label": label });
+    this.element = h(size ? `ul.rows.${size}` : "ul.rows", { "aria-label": label });
     this.onscroll = () => nextFrame(this.name, () => this.paint());
     scroller.addEventListener("scroll", this.onscroll, { passive: true });
     this.resized = new ResizeObserver(() => { this.height = 0; this.onscroll(); });
@@ -94,7 +94,7 @@ export class List {
   move(step) {
     if (!this.items.length) return;
     const at = this.items.findIndex((each) => this.key(each) === this.selected);
-    const next = at < 0 ? (step > 0 && step < Infinity ? 0 : step === -Infinity ? 0 : this.items.length - 1) : Math.min(this.items.length - 1, Math.max(0, at + step));
+    const next = at < 0 ? (step === 1 || step === -Infinity ? 0 : this.items.length - 1) : Math.min(this.items.length - 1, Math.max(0, at + step));
     this.selected = this.key(this.items[next]);
     const top = this.element.offsetTop + next * this.measure();
     const view = this.scroller;

@@ -15,6 +15,7 @@ import { person } from "./actions.js";
 import { VIEWS } from "./views.js";
 import { paintBanner, setTrouble } from "./banner.js";
 
+const NEEDS = ["health", "decisions", "quarantine"];
 let current = null; // {view, opened}
 
 function openView() {
@@ -61,6 +62,7 @@ function paintNav() {
       button(wantsNotices() ? "Notices on" : "Notify me", async () => { await toggleNotices(); nextFrame("nav", paintNav); }, { kind: "quiet" }),
       button("Keys ?", () => dispatchEvent(new CustomEvent("help")), { kind: "quiet" }),
       h("span.who", person.agent ? `${person.agent.replace(/^person:/, "")} · ${person.role}` : "")));
+  byId("nav").querySelector("[aria-current]").scrollIntoView({ inline: "nearest", block: "nearest" });
 }
 
 function icon() {
@@ -68,11 +70,9 @@ function icon() {
 }
 
 function dataChanged(name, change) {
-  if (["health", "decisions", "quarantine"].includes(name)) {
-    if (data.health && data.decisions && data.quarantine) noticeNeeds(needs());
-    nextFrame("nav", paintNav);
-  }
-  if (name === "recent" || current.view.uses.includes(name) || ["health", "decisions", "quarantine"].includes(name)) {
+  if (NEEDS.includes(name) && NEEDS.every((each) => data[each])) noticeNeeds(needs());
+  if (name !== "recent") nextFrame("nav", paintNav);
+  if (name === "recent" || current.view.uses.includes(name) || NEEDS.includes(name)) {
     if (name !== "recent" || current.view.followsEvents) nextFrame("view", () => current.opened.paint(params()));
   }
   if (params().show) nextFrame("detail", () => paintDetail(params().show || "", closeDetail, change));

@@ -5,7 +5,7 @@ import { h, svg } from "./dom.js";
 import { go } from "./route.js";
 import { brief, plural } from "./format.js";
 
-const WIDE = 176;
+const WIDE = 188;
 const HIGH = 40;
 const GAP_X = 56;
 const GAP_Y = 12;
@@ -74,7 +74,7 @@ function edge([x1, y1], [x2, y2], from, to) {
 }
 
 function node(task, [x, y], centre) {
-  const label = brief(task.title || task.task, 24);
+  const label = brief(task.title || task.task, 23);
   return svg("g.node", { transform: `translate(${x} ${y})`, tabindex: 0, role: "button", "data-state": task.state, "data-centre": centre, "aria-label": `${task.task}: ${task.state}`,
     onclick: () => go({ show: `task/${task.task}` }), onkeydown: (event) => { if (event.key === "Enter") go({ show: `task/${task.task}` }); } },
     svg("title", `${task.task}${task.title ? `: ${task.title}` : ""} (${task.state})`),

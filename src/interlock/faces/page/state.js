@@ -25,13 +25,15 @@ const RESOURCES = {
   deadlocks: { nouns: [], poll: 60, load: loadDeadlocks },
 };
 const HEALTH_EVENTS = /:(dead|failed|lapsed|deadlock|retried|cancelled|requeued|reclaimed|acknowledged|broken|left)$/;
-const ALWAYS = ["health", "decisions", "quarantine"];
+const ALWAYS = ["health", "decisions", "quarantine", "agents", "tasks", "locks", "semaphores", "pipelines"];
+const UNSEEN = 5; // lists that no view shows are polled less often
 
 export const data = {}; // name -> what was read last
 export const recent = []; // the last events, newest first
 export const failures = new Map(); // name -> Trouble
 const states = Object.fromEntries(Object.keys(RESOURCES).map((name) => [name, { dirty: true, busy: false, pause: LEAST_PAUSE, last: 0 }]));
 let active = new Set(ALWAYS);
+let shown = new Set();
 let changedCall = () => {};
 
 /** Call this after any change of `data`, with the name of the resource. */
@@ -41,6 +43,7 @@ export function onData(call) {
 
 /** Which resources are on the screen; others are read when they are needed again. */
 export function activate(names) {
+  shown = new Set(names);
   active = new Set([...ALWAYS, ...names]);
   for (const name of active) schedule(name);
 }
@@ -105,7 +108,8 @@ async function refresh(name) {
 setInterval(() => {
   const at = performance.now();
   for (const name of active) {
-    const patience = document.hidden ? Math.max(RESOURCES[name].poll, 30) : RESOURCES[name].poll;
+    const often = RESOURCES[name].poll * (shown.has(name) || name === "health" ? 1 : UNSEEN);
+    const patience = document.hidden ? Math.max(often, 30) : often;
     if (at - (states[name].last || 0) > patience * 1000) {
       if (name === "tasks") states[name].whole = true;
       touch(name);

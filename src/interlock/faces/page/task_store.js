@@ -7,6 +7,7 @@ const PAGE = 500;
 const MOST = 5000; // open tasks; beyond that the page says so
 const ENDED = 300; // complete ones, the last by id
 const ONE_BY_ONE = 24; // more changes than this at once: read the list again
+const WHOLE_EVERY = 5000; // but no more often than this
 
 const FIRST = ["running", "failed", "dead"];
 const REST = ["pending", "blocked", "dropped"];
@@ -17,7 +18,11 @@ const AFTER = {
 
 const changes = new Map(); // id -> the last event
 const known = new Map(); // id -> the list row
-export let truncated = false;
+let truncated = false;
+let wholeAt = 0;
+
+/** Whether the store has more open tasks than the page reads. */
+export const isTruncated = () => truncated;
 
 /** An event about a task: shown at once as far as it tells, and read soon. */
 export function taskChanged(change) {
@@ -41,7 +46,12 @@ export function takeTaskChanges() {
 /** All tasks, those first that a person looks for; `part` paints while the rest is read. */
 export async function loadTasks(last, whole, part) {
   const ids = takeTaskChanges();
-  if (last && !whole && ids.length <= ONE_BY_ONE) return loadSome(ids);
+  const often = performance.now() - wholeAt < WHOLE_EVERY;
+  if (last && !whole && (ids.length <= ONE_BY_ONE || often)) {
+    for (const id of ids.slice(ONE_BY_ONE)) changes.set(id, null); // shown by their events until then
+    return loadSome(ids.slice(0, ONE_BY_ONE));
+  }
+  wholeAt = performance.now();
   const fresh = new Map();
   truncated = false;
   await pages({ state: FIRST }, fresh, part);
@@ -68,19 +78,4 @@ async function loadSome(ids) {
   const rows = await Promise.all(ids.map((task) => read("task show", { task })));
   rows.forEach((row, n) => (row.outcome === "nothing" ? known.delete(ids[n]) : known.set(row.task, row)));
   return known;
-}
-
-/** The error of a task that ended badly, read once for each end. */
-const errors = new Map();
-export function errorOf(task, then) {
-  const key = `${task.task} ${task.since}`;
-  if ("error" in task && task.error) return task.error;
-  if (!errors.has(key)) {
-    errors.set(key, "");
-    read("task show", { task: task.task }).then((found) => {
-      errors.set(key, found.error || "");
-      if (found.error) then();
-    }, () => errors.delete(key));
-  }
-  return errors.get(key);
 }

@@ -13,7 +13,7 @@ from interlock import registry
 from interlock.core import keys, validate
 from interlock.core.outcomes import GivenFenced
 from interlock.errors import BadInput, BadName
-from interlock.nouns.messages import inbox_reader, inbox_service, message, presence, views
+from interlock.nouns.messages import feed, inbox_reader, inbox_service, message, presence, views
 from interlock.nouns.messages import query as queries
 from interlock.nouns.messages.decision import (
     DecisionView,
@@ -30,6 +30,7 @@ from interlock.runtime import callers
 from interlock.runtime.calls import D, call
 from interlock.runtime.given import Given
 from interlock.runtime.identity import Actor
+from interlock.runtime.operation import GREATEST
 from interlock.runtime.outage import OutageRetry
 from interlock.runtime.reads import by_prefix, is_prefix, whole_id
 from interlock.steps import Op
@@ -307,6 +308,42 @@ class MessageCalls(SendCalls[D]):
         if validate.flag(sent, "sent") or all or thread:
             return self._kept(actor, wanted, can, sent=sent)
         return self._unread(actor, wanted, can)
+
+    @call
+    def list(
+        self,
+        *,
+        kind: str | None = None,
+        sender: str | Iterable[str] = (),
+        to: str = "",
+        type: str = "",  # noqa: A002
+        thread: str = "",
+        search: str = "",
+        open: bool = False,  # noqa: A002
+        before: int | None = None,
+        limit: int = 100,
+    ) -> Op[feed.MessageList]:
+        """The messages of all agents, newest first, as far as they are kept: for operators.
+
+        The arguments filter as those of ``inbox``; ``to`` is a recipient, ``open`` leaves questions
+        that can still be answered. ``before`` continues after the ``more`` of an earlier list.
+        """
+        wanted = views.InboxFilter(
+            kind=_kind(kind),
+            senders=validate.names(several(sender, "sender"), "sender", message.FILTERS_LIMIT),
+            type=validate.name(type, "type") if type else "",
+            thread=validate.name(thread, "thread") if thread else "",
+            search=validate.text(search, "text to search for", message.SUBJECT_LIMIT),
+            limit=validate.integer(limit, "limit", 1, message.SHOWN_LIMIT),
+        )
+        return feed.feed(
+            feed.FeedFilter(
+                wanted=wanted,
+                to=validate.name(to, "recipient") if to and to != message.ALL else to,
+                open=validate.flag(open, "open"),
+                before=None if before is None else validate.integer(before, "before", 0, GREATEST),
+            )
+        )
 
     def _kept(
         self, actor: Actor, wanted: views.InboxFilter, can: Iterable[str] | None, *, sent: bool

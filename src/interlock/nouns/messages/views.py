@@ -92,7 +92,7 @@ def kept(agent: str, wanted: InboxFilter, can: Iterable[str] = (), *, sent: bool
     order = sorted(entries.values(), key=lambda each: each.seq)
     listing = yield from _listing(agent, order, wanted, [], last=True)
     read_times = dict(filter(None, map(_read_time, marks)))
-    stand = yield from _with_states(listing.messages)
+    stand = yield from with_states(listing.messages)
     messages_read = [
         replace(
             each,
@@ -150,7 +150,7 @@ def _is_read(message: Received, cursors: Mapping[str, Cursor], reader: str) -> b
     return cursor is not None and not own and cursor.has(message.seq)
 
 
-def _with_states(messages: Iterable[Received]) -> Op[list[Received]]:
+def with_states(messages: Iterable[Received]) -> Op[list[Received]]:
     """The messages, with the states of questions that have ended."""
     asked = {each.id for each in messages if each.kind == "query" and each.expires_in is None}
     found: dict[str, str] = {}

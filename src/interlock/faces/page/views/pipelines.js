@@ -20,7 +20,7 @@ export const pipelines = {
   uses: ["pipelines"],
   number: () => data.pipelines?.filter((each) => each.state === "running").length,
   open(place) {
-    const list = new List(place, { row, tall: true, key: (p) => p.pipeline, version: (p) => JSON.stringify([p.state, p.phase, p.phases, p.blocked_by, p.reason, p.tasks, p.holds]), open: (p) => go({ show: `pipeline/${p.pipeline}` }), label: "Pipelines" });
+    const list = new List(place, { row, size: "tall", key: (p) => p.pipeline, version: (p) => JSON.stringify([p.state, p.phase, p.phases, p.blocked_by, p.reason, p.tasks, p.holds]), open: (p) => go({ show: `pipeline/${p.pipeline}` }), label: "Pipelines" });
     list.kindOf = () => "pipeline";
     const none = h("div");
     place.append(none, list.element);

@@ -22,7 +22,7 @@ export const record = {
   followsEvents: true,
   open(place) {
     const own = { verdict: null, lines: null, seen: 0 };
-    const list = new List(place, { row, key: (each) => String(each.revision), version: (each) => each.revision, open: (each) => each.thing && go({ show: each.thing.split(",")[0].trim() }), label: "Entries of the record" });
+    const list = new List(place, { row, key: (each) => String(each.revision), version: (each) => each.revision, open: (each) => each.thing && go({ show: each.thing.split(",")[0].trim() }), label: "Entries of the record", size: "short" });
     const top = h("div.verdict");
     const none = h("div");
     place.append(top, none, list.element);
@@ -71,7 +71,7 @@ function verdict({ verdict: found }, again) {
   return [h("div.line", part("integrity", "No entry was changed: every hash fits"), part("completeness", "No entry is missing between the first and the last"), part("truncation", "The end was not cut off: proven by an anchor kept elsewhere"),
     h("span.muted", `${count(found.entries)} entries, ${count(found.begins)} to ${count(found.ends)}${found.anchored ? `, anchored at ${count(found.anchored)}` : ""}`), h("span.grow"), button("Check again", again, { kind: "quiet" })),
     found.findings.slice(0, 5).map((each) => h("p.error", each.says)),
-    found.truncation === "unproven" && h("p.muted", "An anchor kept elsewhere proves that the end was not cut off: ", h("code", "interlock record anchor --out anchor.json"))];
+    found.truncation === "unproven" && h("p.muted", "An anchor kept elsewhere proves that the end was not cut off: ", h("code", "interlock record anchor anchors.jsonl"))];
 }
 
 function row(entry) {

@@ -1,17 +1,16 @@
 // The tasks: what runs, what went wrong and why, what waits for what; as rows or as a picture.
 
 import { button, h } from "../dom.js";
-import { ago, brief, count, plural, valueText } from "../format.js";
+import { ago, brief, count, plural } from "../format.js";
 import { data } from "../state.js";
 import { List } from "../list.js";
-import { nextFrame } from "../frame.js";
 import { paintHead } from "../head.js";
 import { filtered, isFiltered, tally } from "../filter.js";
 import { labels, progress, rowActions, stateChip, STATE_TONES } from "../rows.js";
 import { empty, loading, nothingFits } from "../empty.js";
 import { agentLink } from "../thing.js";
-import { go, params as address } from "../route.js";
-import { errorOf, truncated } from "../task_store.js";
+import { go } from "../route.js";
+import { isTruncated } from "../task_store.js";
 import { picture } from "../picture.js";
 
 const ORDER = ["running", "dead", "failed", "pending", "blocked", "complete", "dropped"];
@@ -34,17 +33,15 @@ export const tasks = {
     const none = h("div");
     const drawing = h("div.drawing");
     place.append(none, drawing, list.element);
-    const repaint = () => nextFrame("view", () => paint(address(), list, none, drawing));
-    version.repaint = repaint;
     return { list, close: () => list.close(), paint: (params) => paint(params, list, none, drawing) };
   },
 };
 
-const bad = (task) => task.state === "failed" || task.state === "dead" || (task.attempts > 0 && task.state === "pending");
+const cancelled = (task) => task.state === "failed" && task.reason.startsWith("cancelled ");
+const bad = (task) => !cancelled(task) && (task.state === "failed" || task.state === "dead" || (task.attempts > 0 && task.state === "pending"));
 
 function version(task) {
-  const error = bad(task) ? valueText(errorOf(task, version.repaint)) : "";
-  return [task.state, task.title, task.holder, task.since, task.progress, task.doing, task.attempts, task.priority, task.stale, task.reason, task.on, task.labels, task.needs.length, error].join("\u0001");
+  return [task.state, task.title, task.holder, task.since, task.progress, task.doing, task.attempts, task.priority, task.stale, task.reason, task.on, task.labels, task.needs.length].join("\u0001");
 }
 
 function paint(params, list, none, drawing) {
@@ -54,7 +51,7 @@ function paint(params, list, none, drawing) {
   const states = tally(all, (each) => each.state);
   const names = [...tally(all, (each) => each.labels)].sort((a, b) => b[1] - a[1]).slice(0, 8);
   const drawn = params.as === "picture";
-  paintHead({ title: "Tasks", search: "Filter by words, label:web, holder:bob, needs:api", summary: data.tasks ? `${count(shown.length)}${shown.length < all.length ? ` of ${count(all.length)}` : ""}${truncated ? "; more are in the store" : ""}` : "",
+  paintHead({ title: "Tasks", search: "Filter by words, label:web, holder:bob, needs:api", summary: data.tasks ? `${count(shown.length)}${shown.length < all.length ? ` of ${count(all.length)}` : ""}${isTruncated() ? "; more are in the store" : ""}` : "",
     chips: [{ name: "state", options: ORDER.map((each) => [each, each, states.get(each) || 0, STATE_TONES[each]]) }, { name: "label", options: names.map(([name, number]) => [name, name, number, "label"]) }],
     bulk: isFiltered(params, CHIPS) && shown.length ? { kind: "task", items: shown, noun: "task" } : null,
     extra: [sortButton(params), button(drawn ? "Rows" : "Picture", () => go({ as: drawn ? "" : "picture" }), { kind: "quiet" })] });
@@ -73,7 +70,7 @@ function sortButton(params) {
 
 function row(task) {
   return h("div.cells.tasks",
-    stateChip(task.stale ? "stale" : task.state),
+    stateChip(task.stale ? "stale" : cancelled(task) ? "cancelled" : task.state),
     h("div.main", h("div.first", h("strong.name", task.title || task.task), task.title && h("code.id", task.task)), second(task)),
     labels(task.labels.slice(0, 3)),
     h("div.holder", task.holder ? agentLink(task.holder) : task.by ? h("span.muted", task.by) : h("span.muted", "–")),
@@ -83,8 +80,7 @@ function row(task) {
 
 /** The second line: the error, else what goes on, else what it waits for. */
 function second(task) {
-  const error = bad(task) && errorOf(task, version.repaint);
-  if (error) return h("div.second.error", brief(valueText(error)));
+  if (bad(task) && task.reason) return h("div.second.error", brief(task.reason));
   if (task.state === "running") return h("div.second", progress(task.progress), task.doing);
   const parts = [];
   if (task.reason) parts.push(task.reason);

@@ -15,6 +15,9 @@ import { Spans } from "../spans.js";
 const ZOOMS = [60, 300, 900, 3600, 21600, 86400];
 const LANES = 80;
 const LANE = 30;
+const TOP = 24;
+const BAR = 21;
+const WAIT = 15;
 const TICKS = 6;
 const HISTORY = 2000;
 
@@ -50,7 +53,7 @@ function paint(params, own) {
   const by = params.by === "agent" ? "agent" : "thing";
   const follow = () => { own.back = 0; repaint(own); };
   paintHead({ title: "Timeline", search: "Filter lanes: merge, task/, bob", summary: own.back ? `ends ${duration(own.back)} ago` : "live",
-    chips: [{ name: "by", single: true, options: [["", "by thing"], ["agent", "by agent"]] }, { name: "zoom", single: true, options: ZOOMS.map((each) => [each === 300 ? "" : String(each), duration(each).replace(" 0 min", "").replace(" 0 h", "")]) }],
+    chips: [{ name: "by", single: true, options: [["", "by thing"], ["agent", "by agent"]] }, { name: "zoom", single: true, options: ZOOMS.map((each) => [each === 300 ? "" : String(each), duration(each)]) }],
     extra: [button("←", () => { own.back += zoom / 2; repaint(own); }, { kind: "quiet", "aria-label": "Earlier" }), button("→", () => { own.back = Math.max(0, own.back - zoom / 2); repaint(own); }, { kind: "quiet", "aria-label": "Later" }), own.back > 0 && button("Follow", follow, { kind: "quiet" })] });
   if (!own.spans) { own.box.replaceChildren(loading()); return; }
   for (const change of [...recent].reverse()) if (change.revision > own.spans.revision) own.spans.event(change);
@@ -59,18 +62,37 @@ function paint(params, own) {
   const parsed = parse(params.q);
   const spans = own.spans.between(to - zoom, to).filter((each) => fits(parsed, `${each.thing} ${each.agent}`, { agent: each.agent, thing: each.thing }));
   if (!spans.length) { own.box.replaceChildren(empty("Nothing was held in this time", "Zoom out, go back, or hold something:", "interlock lock run deploy --agent ada -- sleep 30")); return; }
-  own.box.replaceChildren(drawing(spans, by, to - zoom, to, own.box.clientWidth || 800));
+  own.box.replaceChildren(drawing(spans, by, to - zoom, to, (own.box.clientWidth || 848) - 2 * parseFloat(getComputedStyle(own.box).paddingLeft)));
 }
 
 function drawing(spans, by, from, to, wide) {
   const lanes = new Map();
   for (const span of spans.sort((a, b) => a.from - b.from)) lanes.set(span[by], [...(lanes.get(span[by]) || []), span]);
-  const names = [...lanes.keys()].sort().slice(0, LANES);
   const left = wide < 600 ? 92 : 168;
-  const x = (at) => left + ((Math.min(Math.max(at, from), to) - from) / (to - from)) * (wide - left - 8);
-  const high = names.length * LANE + 28;
-  return svg("svg.lanes", { width: wide, height: high, viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": `${plural(spans.length, "span")} of ${plural(lanes.size, by)}` },
-    ticks(from, to, x, high), names.map((name, n) => lane(name, lanes.get(name), n * LANE + 24, x, { by, left, wide, to })));
+  const x = (at) => left + ((Math.min(Math.max(at, from), to) - from) / (to - from)) * (wide - left);
+  let y = TOP;
+  const drawn = [...lanes.keys()].sort().slice(0, LANES).map((name) => {
+    const { rows, high } = packed(lanes.get(name), to);
+    y += high;
+    return lane(name, rows, y - high, high, x, { by, left, wide, to });
+  });
+  return svg("svg.lanes", { width: wide, height: y, viewBox: `0 0 ${wide} ${y}`, role: "img", "aria-label": `${plural(spans.length, "span")} of ${plural(lanes.size, by)}` }, ticks(from, to, x, y), drawn);
+}
+
+/** Spans at the same time get rows of their own: [{span, y, high}], and the height of the lane. */
+function packed(spans, to) {
+  const ends = []; // of the last span in each row
+  const placed = spans.map((span) => {
+    const waits = span.kind === "waiting";
+    let row = ends.findIndex((each) => each.waits === waits && each.to <= span.from);
+    if (row < 0) row = ends.push({ waits }) - 1;
+    ends[row].to = span.to ?? to;
+    return { span, row };
+  });
+  const tops = [];
+  let high = 4;
+  for (const { waits } of ends) { tops.push(high); high += waits ? WAIT + 3 : BAR + 3; }
+  return { rows: placed.map(({ span, row }) => ({ span, y: tops[row], high: ends[row].waits ? WAIT : BAR })), high: Math.max(high + 3, LANE) };
 }
 
 function ticks(from, to, x, high) {
@@ -79,17 +101,17 @@ function ticks(from, to, x, high) {
     svg("line.tick", { x1: x(at), x2: x(at), y1: 18, y2: high }), svg("text.tick", { x: x(at), y: 12, "text-anchor": n === 0 ? "start" : n === steps ? "end" : "middle" }, clock(at))]);
 }
 
-function lane(name, spans, y, x, { by, left, wide, to }) {
-  return svg("g.lane", svg("line.base", { x1: 0, x2: wide, y1: y + LANE - 2, y2: y + LANE - 2 }), svg("text.name", { x: 0, y: y + 17 }, brief(name, left < 100 ? 13 : 24), svg("title", name)),
-    spans.map((span) => {
+function lane(name, rows, top, high, x, { by, left, wide, to }) {
+  return svg("g.lane", svg("line.base", { x1: 0, x2: wide, y1: top + high, y2: top + high }), svg("text.name", { x: 0, y: top + 19 }, brief(name, left < 100 ? 13 : 24), svg("title", name)),
+    rows.map(({ span, y, high: bar }) => {
       const [x1, x2] = [x(span.from), x(span.to ?? to)];
       const label = by === "thing" ? span.agent : span.thing.replace(/^(lock|task|sem)\//, "");
       const width = Math.max(3, x2 - x1);
       const waits = span.kind === "waiting";
       return svg("g.span", { "data-kind": span.kind, "data-open": span.to === null, "data-end": span.end || "", tabindex: 0, role: "button", "aria-label": `${span.agent} ${waits ? "waited for" : "held"} ${span.thing}`, onclick: () => go({ show: span.thing }), onkeydown: (event) => { if (event.key === "Enter") go({ show: span.thing }); } },
         svg("title", `${span.agent} ${waits ? "waits for" : "has"} ${span.thing}\n${clock(span.from)}, ${duration((span.to ?? to) - span.from)}${span.end ? `, ${span.end}` : ""}`),
-        svg("rect", { x: x1, y: waits ? y + 15 : y + 3, width, height: waits ? 8 : 21, rx: 4 }),
-        !waits && width > 34 && svg("text", { x: x1 + 6, y: y + 18 }, brief(label, Math.floor((width - 8) / 6.6))));
+        svg("rect", { x: x1, y: top + y, width, height: bar, rx: 4 }),
+        width > 34 && svg("text", { x: x1 + 6, y: top + y + bar - (waits ? 4 : 6) }, brief(waits ? `${label} waits` : label, Math.max(2, Math.floor((width - 8) / 7)))));
     }));
 }
 

@@ -1,9 +1,7 @@
 """A fleet to look at: agents, tasks, locks, mail, a pipeline and a second swarm, in a given folder.
 
-    python tools/page_fleet.py FOLDER            fills FOLDER/store.db, works on until it is stopped
-    python tools/page_fleet.py FOLDER --tasks 2000 --agents 200      the size that the bench uses
-
-`tools/screenshots.py` photographs the page with it, `tools/page_bench.py` measures it.
+python -m tools.page.fleet FOLDER      fills FOLDER/store.db and works until it is stopped
+python -m tools.page.fleet FOLDER --tasks 2000 --agents 200     the size that the bench uses
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import argparse
 import itertools
 import os
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import interlock
@@ -26,7 +24,7 @@ PLAN = (  # id, title, needs, labels, priority
     ("payments", "Connect the payment provider", "schema", "checkout", 2),
     ("e2e", "Test the checkout end to end", "orders,payments,cart", "checkout,test", 2),
     ("ship", "Release the checkout", "e2e,docs", "release", 1),
-    ("login-test", "Mend the flaky login test", "", "test", 4),
+    ("login-test", "Fix the flaky login test", "", "test", 4),
     ("linter", "Update the linter and its rules", "", "chore", 6),
     ("old-cart", "Remove the old cart", "cart", "web", 7),
     ("thumbnails", "Resize thumbnails in the background", "", "web", 5),
@@ -113,14 +111,14 @@ class Sample:
         frank.locks.acquire("freeze", metadata={"why": "invoices run until noon"})
         eve.semaphores.acquire("builds", capacity=3, weight=2)
         carol.semaphores.acquire("builds")
-        self._in_background(lambda: carol.locks.acquire("merge", wait=600))
-        self._in_background(lambda: dave.locks.acquire("merge", wait=600))
-        self._in_background(lambda: dave.semaphores.acquire("builds", wait=600))
+        self._in_background(lambda: carol.locks.acquire("merge", wait=7200))
+        self._in_background(lambda: dave.locks.acquire("merge", wait=7200))
+        self._in_background(lambda: dave.semaphores.acquire("builds", wait=7200))
         ada.pulse.be("busy", doing="review", note="reads the plan")
 
     def messages(self) -> None:
         """Mail in a thread, an alert, an open question and two decisions."""
-        ada, bob, carol, dave, eve, frank = self.agents.values()
+        ada, bob, carol, dave, eve, _ = self.agents.values()
         bob.messages.subscribe("build/failed")
         first = ada.messages.send(
             ["bob", "carol"], "Two tables or one? I would keep orders and items apart.",
@@ -134,7 +132,7 @@ class Sample:
         eve.messages.alert("build/failed", {"branch": "thumbnails", "commit": "4f1c"}, urgent=True)
         dave.messages.share("bob", "report", {"slowest": "test_login", "seconds": 41})
         self._in_background(
-            lambda: carol.messages.query("bob", "Is the column nullable?", timeout=600)
+            lambda: carol.messages.query("bob", "Is the column nullable?", timeout=7200)
         )
         bob.messages.query("?payments", "May I store card numbers for a day?", person=True)
 
@@ -179,7 +177,7 @@ class Sample:
         for start in range(0, tasks, 500):
             ada.tasks.publish_all(plan[start : start + 500], id=f"bulk-{start}")
         for n in range(agents):
-            ada.agents.join(f"worker-{n:03}", ttl=3600)
+            self._open.enter_context(closing(self._worker(f"worker-{n:03}")))
 
     def move(self, stop: threading.Event) -> None:
         """Small changes, one a second, until stopped."""
@@ -192,6 +190,12 @@ class Sample:
                 eve.messages.send(["ada"], f"Batch {n} is done.", subject=f"Batch {n}")
             with eve.lock("cache", wait=1):
                 stop.wait(0.2)
+
+    def _worker(self, name: str) -> interlock.Fleet:
+        """An agent that reports what it does, with a session that needs no renewal for an hour."""
+        worker = interlock.connect(self.url, agent=name, ttl=3600)
+        worker.pulse.be("idle")
+        return worker
 
     def _in_background(self, wait: object) -> None:
         threading.Thread(target=wait, daemon=True).start()  # type: ignore[arg-type]
