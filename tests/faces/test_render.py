@@ -19,7 +19,7 @@ from interlock.nouns.record.noun import Entries
 from interlock.nouns.tasks import task_view as listing
 from interlock.nouns.tasks.task_outcomes import TaskFailed
 from interlock.runtime.health import Health, Problem
-from interlock.runtime.text import ago, columns, lasting, render
+from interlock.runtime.text import Paint, ago, columns, lasting, render, table
 from interlock.testing.selftest import Raced
 
 
@@ -74,6 +74,19 @@ def test_a_question_says_what_became_of_it(state: str, words: str) -> None:
         id="qry_1", kind="query", sender="ada", at=time.time() - 5, seq=1, data="?", state=state
     )
     assert render(asked).splitlines()[0] == f"qry_1  question from ada, 5 s ago{words}"
+
+
+def test_a_table_leaves_out_columns_where_cutting_its_cells_is_not_enough() -> None:
+    titles = ("TASK", "STATE", "TITLE", "NOTE")
+    rows = [["t" * 30, "pending", "x" * 50, "y" * 20]]
+    cut, leave = ("NOTE", "TITLE", "TASK"), ("NOTE", "TITLE")
+    widths = (200, 60, 40, 20)
+    said = [
+        table(titles, rows, Paint(colour=False, width=width), cut, leave).split("\n")
+        for width in widths
+    ]
+    assert [max(map(len, lines)) for lines in said] == [113, 60, 40, 17]
+    assert [lines[0].split() for lines in said[2:]] == [list(titles), ["TASK", "STATE"]]
 
 
 def test_colours_do_not_disturb_the_columns() -> None:

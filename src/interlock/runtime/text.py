@@ -134,27 +134,47 @@ def columns(rows: Sequence[Sequence[str]], *, gap: str = _GAP) -> list[str]:
 
 
 def table(
-    titles: Sequence[str], rows: Iterable[Sequence[str]], paint: Paint, cut: Sequence[str] = ()
+    titles: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    paint: Paint,
+    cut: Sequence[str] = (),
+    leave: Sequence[str] = (),
 ) -> str:
     """Rows below their titles.
 
     If they are wider than the terminal, cells of the columns ``cut`` are shortened, the widest
-    first; those of the last one only if that is not enough.
+    first; those of the last one only if that is not enough.  On a terminal that is narrower still,
+    the columns ``leave`` are left out, one after the other.
     """
     cells = [tuple(titles), *map(tuple, rows)]
     if cut and paint.width is not None:
-        places = [titles.index(name) for name in cut if name in titles]
-        cells = _fitting(cells, paint.width, places)
+        cells, left = _fitting(cells, paint.width, cut), list(leave)
+        while left and _row_width(cells) > paint.width:
+            name = left.pop(0)
+            if name in titles:
+                place = list(titles).index(name)
+                titles = [each for each in titles if each != name]
+                cells = [(*row[:place], *row[place + 1 :]) for row in cells]
     first, *others = cells
     return "\n".join(columns([[paint("dim", title) for title in first], *others]))
 
 
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(_width(row[place]) for row in rows) for place in range(len(rows[0]))]
+
+
+def _row_width(rows: Sequence[Sequence[str]]) -> int:
+    """The columns of a terminal that the rows of a table take."""
+    widths = _widths(rows)
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
 def _fitting(
-    rows: Sequence[Sequence[str]], width: int, places: Sequence[int]
+    rows: Sequence[Sequence[str]], width: int, cut: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """The rows, with cells in these places cut so that a row fits; the last place only at last."""
-    widths = [max(_width(row[place]) for row in rows) for place in range(len(rows[0]))]
-    over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    """The rows, with cells of these columns cut so that a row fits; the last one only at last."""
+    places = [rows[0].index(name) for name in cut if name in rows[0]]
+    widths, over = _widths(rows), _row_width(rows) - width
     for some in (places[:-1], places[-1:]):
         while over > 0 and some:
             widest = max(some, key=lambda place: widths[place])

@@ -122,7 +122,10 @@ def test_a_program_that_cannot_be_started_costs_no_task_an_attempt(ada: Shell) -
     for task in ("t1", "t2"):
         ada.run("task", "add", task, "--retries", "0")
     missing = ada.run("task", "run", "--loop", "--", "no-such-program")
-    assert (missing.status, "check its name, PATH and rights" in missing.err) == (127, True)
+    assert (missing.status, "check its name and PATH" in missing.err) == (127, True)
+    (ada.folder / "plain").touch(0o600)
+    plain = ada.run("task", "run", "--loop", "--", "./plain")
+    assert (plain.status, "make it so: chmod +x ./plain" in plain.err) == (126, True)
     script = ada.folder / "build"
     script.write_text("#!/no/such/interpreter\n")
     script.chmod(0o700)

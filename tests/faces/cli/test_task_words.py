@@ -63,6 +63,10 @@ def said(shell: Here, *words: str) -> tuple[int, str]:
         (("done", "here", "--result", "{"), "--result is not JSON"),
         (("fail", "here", "x" * 20_000), "16384 are allowed: shorten it"),
         (("fail", "here", "two", "words"), "one word too many"),
+        (("progress", "here", "50"), "a number from 0 to 1, like 0.4 or 40%, not 50"),
+        (("progress", "here", "half"), "like 0.4 or 40%, not 'half'"),
+        (("edit", "here", "--deadline", "1h", "--in", "2h"), "change both"),
+        (("edit", "here", "--in", "2h", "--at", "2030-01-01T00:00"), "give one of them"),
         (("list", "--state", "ready"), "there are blocked, pending"),
         (("list", "--limit", "0"), "give 1 to"),
         (("list", "--prefix", "//"), "prefix"),
@@ -92,6 +96,10 @@ def test_wrong_words_are_refused_with_what_to_do(
         (
             ("done", "later"),
             "not owner later: no worker has it, it is blocked; see 'interlock why",
+        ),
+        (
+            ("done", "over"),
+            "not owner over: it is complete already; see 'interlock task show over'",
         ),
         (("fail", "over", "--token", "5"), "fenced over: that claim is over; it is complete"),
         (("retry", "over"), "unchanged over: it is complete; only a failed"),

@@ -148,6 +148,17 @@ class Model:
         job.priority, job.requires = priority, requires
         job.needs, job.named = self.standing(job, job.needs), self._published
 
+    def edit_terms(
+        self, job: Job, *, guarded: bool, not_before: float | None, deadline: float | None
+    ) -> None:
+        """A moment that is yet to come counts more than a rest; without one, a rest goes on."""
+        moved, wall = not_before != job.not_before, self._times().wall
+        if job.state == "pending" and moved:
+            job.early = not_before is not None and not_before > wall
+            job.rests_until = 0.0 if job.early else job.rests_until
+        job.guarded, job.not_before, job.deadline = guarded, not_before, deadline
+        job.needs, job.named = self.standing(job, job.needs), self._published
+
     def set_needs(self, job: Job, needs: tuple[str, ...]) -> None:
         """It needs these tasks, which exist; those that it needed before are still meant."""
         job.needs, job.named = needs, self._published

@@ -209,6 +209,72 @@ def test_a_task_at_its_gate_and_one_that_rests_can_be_edited(
         well(stage)
 
 
+def test_a_moment_that_is_put_off_keeps_a_task_and_one_that_is_taken_away_lets_it_begin(
+    fleet: tuple[Testbed, Client],
+) -> None:
+    stage, ada = fleet
+    add(ada, "queued")
+    add(ada, "failed", backoff=30)
+    add(ada, "kept", guard=["nowhere"])
+    run(ada, ada.tasks.fail("failed", token=run(ada, ada.tasks.claim("failed")).token))
+    for name in ("queued", "failed", "kept"):
+        assert changes(edit(ada, name, not_before="1h"))["not_before"][0] is None
+        well(stage)
+        blocked = run(ada, ada.tasks.claim(name))
+        assert 3500 < blocked.retry_in <= 3600, "also that of a task that rests, or is at its gate"
+    for name, state_then in (("queued", "pending"), ("failed", "pending"), ("kept", "blocked")):
+        assert edit(ada, name, not_before=None).state == state_then
+        well(stage)
+    assert run(ada, ada.tasks.claim("queued")).task == "queued"
+    assert run(ada, ada.tasks.claim("failed")).attempt == 2
+
+
+def test_a_task_is_checked_by_the_guards_that_an_edit_gives_it(
+    fleet: tuple[Testbed, Client],
+) -> None:
+    stage, ada = fleet
+    add(ada, "a")
+    add(ada, "b")
+    done = edit(ada, "a", add_guard="nowhere")
+    assert (done.state, changes(done)) == ("blocked", {"guards": ((), ("nowhere",))})
+    assert run(ada, ada.tasks.claim("a")).guard == "nowhere"
+    assert run(ada, ada.tasks.next()).task == "b"
+    well(stage)
+    assert edit(ada, "a", guard=()).state == "pending"
+    well(stage)
+    assert edit(ada, "a", add_evidence="nowhere").state == "pending"
+    well(stage)
+    token = run(ada, ada.tasks.claim("a")).token
+    assert isinstance(run(ada, ada.tasks.complete("a", token=token)), task_outcomes.EvidenceMissing)
+
+
+def test_a_new_deadline_counts_from_the_edit_and_none_never_ends(
+    fleet: tuple[Testbed, Client],
+) -> None:
+    stage, ada = fleet
+    for name in ("sooner", "later", "never"):
+        add(ada, name, deadline=10)
+    stage.clock.advance(5.0)
+    edit(ada, "sooner", deadline=1)
+    edit(ada, "later", deadline=10)
+    edit(ada, "never", deadline=None)
+    well(stage)
+    stage.clock.advance(6.0)
+    assert run(ada, ada.tasks.claim("sooner")).state == "dead"
+    assert [run(ada, ada.tasks.claim(name)).task for name in ("later", "never")]
+    well(stage)
+
+
+def test_times_that_leave_no_moment_to_begin_are_refused(fleet: tuple[Testbed, Client]) -> None:
+    _, ada = fleet
+    add(ada, "a", not_before="2h")
+    with pytest.raises(BadInput, match="no worker could begin it in time; change both"):
+        edit(ada, "a", deadline="1h")
+    with pytest.raises(BadInput, match="over already"):
+        edit(ada, "a", deadline="2020-01-01T00:00")
+    assert edit(ada, "a", deadline="1h", not_before=None).state == "pending"
+
+
 def test_a_dropped_task_blocks_its_dependents_until_they_are_edited(
     fleet: tuple[Testbed, Client],
 ) -> None:
@@ -310,6 +376,9 @@ def test_a_long_value_is_cut_in_the_record_and_named_by_its_digest(value: object
         {"priority": 10**7},
         {"add_labels": [" "]},
         {"labels": "x"},
+        {"guard": ["x"], "add_guard": "y"},
+        {"retries": -1},
+        {"not_before": "soon"},
         {"add_requires": [str(number) for number in range(40)]},
     ],
 )

@@ -132,16 +132,19 @@ def test_tasks_that_run_or_have_ended_are_left_alone_and_named(
     sound(stage)
 
 
-def test_what_an_edit_cannot_change_is_named(fleet: tuple[Testbed, Client]) -> None:
-    _, ada = fleet
-    imports(ada, [{"id": "a", "deadline": "2h"}, {"id": "b", "not_before": "1h"}])
-    same = update(ada, [{"id": "a", "deadline": "2h"}, {"id": "b", "not_before": "3h"}])
-    assert (same.same, same.left) == (2, ()), "a duration counts from the publishing"
-    done = update(ada, [{"id": "a"}, {"id": "b", "guard": ["calm"], "not_before": "1h"}])
-    assert {each.task: each.reason for each in done.left} == {
-        "a": "an edit cannot change its deadline: drop it, and import again",
-        "b": "an edit cannot change its guard: drop it, and import again",
-    }
+def test_guards_and_times_of_a_changed_plan_are_changed(fleet: tuple[Testbed, Client]) -> None:
+    stage, ada = fleet
+    plan: list[Entry] = [{"id": "a", "deadline": "2h"}, {"id": "b", "not_before": "1h"}]
+    imports(ada, plan)
+    began = run(ada, ada.tasks.show("b")).not_before
+    stage.clock.advance(60.0)
+    assert update(ada, plan).same == 2, "a duration counts from the publishing"
+    done = update(ada, [{"id": "a"}, {"id": "b", "guard": ["calm"], "not_before": "3h"}])
+    assert kinds(done)[1] == {"a": ["deadline"], "b": ["guards", "not_before"]}
+    sound(stage)
+    a, b = run(ada, ada.tasks.show("a")), run(ada, ada.tasks.show("b"))
+    assert (a.deadline, b.guards) == (None, ("calm",))
+    assert b.not_before == pytest.approx(began + 7200, abs=0.01)
 
 
 def test_a_plan_that_was_never_imported_is_imported(fleet: tuple[Testbed, Client]) -> None:

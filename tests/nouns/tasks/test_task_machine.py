@@ -83,6 +83,7 @@ ACTS = (
     *("publish", "publish", "finish_what_may_be_over", "cancel", "send_back", "send_back"),
     *("freeze", "leave", "join", "make_progress", "publish_again", "meddle", "set_the_clock"),
     *("forget", "use_the_gate", "use_the_gate", "edit", "edit", "edit_needs", "edit_needs"),
+    *("edit_terms", "edit_terms"),
     *("drop", "publish_ended", "publish_ended"),
 )
 
@@ -206,11 +207,7 @@ class TaskMachine(RuleBasedStateMachine):
     ) -> None:
         self.clock.advance(0.001)  # so that one of two processes is the earlier one
         client, wall, here = self.clients[session], self.clock.wall(), self.now
-        moments = {key: terms.pop(key) for key in ("not_before", "deadline")}
-        if (moments["deadline"] or 0.0) <= (moments["not_before"] or 0.0):  # refused by itself
-            moments["deadline"] = None
-        if moments["deadline"] is not None and not self.moves:
-            moments["deadline"] *= 1000
+        moments = self._moments(terms.pop("not_before"), terms.pop("deadline"))
         guards = [GATE.name] if terms["guarded"] else []
         published = client.run(
             client.tasks.publish(
@@ -225,11 +222,7 @@ class TaskMachine(RuleBasedStateMachine):
                 **{word: term for word, term in terms.items() if word != "guarded"},
             )
         )
-        absolute: dict[str, Any] = {
-            k: None if span is None else wall + span for k, span in moments.items()
-        }
-        if moments["deadline"] is not None:
-            absolute["deadline"] = here + moments["deadline"] if self.moves else NEVER
+        absolute = self._absolute(moments, wall, here)
         terms["requires"] = frozenset(terms["requires"])
         job = Job(name=name, at=self._moment(session), needs=needs, **absolute, **terms)
         if again:
@@ -274,6 +267,35 @@ class TaskMachine(RuleBasedStateMachine):
             if got.changed:
                 self.model.edit(job, **wanted)
         self.observe()
+
+    def edit_terms(self, data: st.DataObject) -> None:
+        """Its guard and its times, all of them."""
+        job, client = self.model.jobs[self._task(data)], self.clients[self._worker(data)]
+        wall, here = self.clock.wall(), self.now
+        guarded = data.draw(TERMS["guarded"], "guarded")
+        moments = self._moments(data.draw(SOON, "not_before"), data.draw(LATER, "deadline"))
+        guards = [GATE.name] if guarded else []
+        got: Any = client.run(client.tasks.edit(job.name, guard=guards, **moments))
+        if self._can_be_edited(got, job) and got.changed:
+            self.model.edit_terms(job, guarded=guarded, **self._absolute(moments, wall, here))
+            now = got.state  # a claim notices a closed gate, a check a deadline
+            late = now == "dead" and self.model.too_late(job)
+            assert late or now in (job.state, self._state(job)), (got, job)
+        self.observe()
+
+    def _moments(self, not_before: float | None, deadline: float | None) -> Terms:
+        if (deadline or 0.0) <= (not_before or 0.0):  # refused by itself
+            deadline = None
+        if deadline is not None and not self.moves:
+            deadline *= 1000
+        return {"not_before": not_before, "deadline": deadline}
+
+    def _absolute(self, moments: Terms, wall: float, here: float) -> Terms:
+        """The moments by the clock on the wall, the deadline by that of the engine."""
+        found = {key: None if span is None else wall + span for key, span in moments.items()}
+        if moments["deadline"] is not None:
+            found["deadline"] = here + moments["deadline"] if self.moves else NEVER
+        return found
 
     def edit_needs(self, data: st.DataObject) -> None:
         job, client = self.model.jobs[self._task(data)], self.clients[self._worker(data)]

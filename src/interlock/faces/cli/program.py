@@ -25,8 +25,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from interlock.core.safe_text import quoted
-from interlock.core.validate import span
+from interlock.core.validate import quote, span
 from interlock.errors import BadInput
+from interlock.faces.cli.child import NOT_EXECUTABLE, NOT_FOUND
 from interlock.faces.cli.command import note
 from interlock.faces.cli.connect import CommandIdentity, speak_up, url_of
 from interlock.faces.cli.parse import Parsed, usage
@@ -99,18 +100,29 @@ class ClaimedProgram:
         return f"the program ended with status {ended.status}" if ended.status else ""
 
 
-def require_program(parsed: Parsed) -> bool:
-    """Whether the program of a command can be run; says what is wrong before anything is claimed.
+def require_program(parsed: Parsed) -> int:
+    """0 if the program of a command can be run; else says why not, before anything is claimed.
 
-    Else every task would fail for a mistake that is not in the task.
+    Else every task would fail for a mistake that is not in the task.  The status is that of a
+    shell: 126 for a file that cannot be executed, 127 if there is none.
     """
     command = parsed.request.command
     if not command:
         raise BadInput(f"which program? put it after '--'; {usage(parsed.operation.name)}")
-    if shutil.which(command[0]) is None:
-        note(f"{quoted(command[0])} is no program that can be run; check its name, PATH and rights")
-        return False
-    return True
+    if shutil.which(command[0]) is not None:
+        return 0
+    program, file = quoted(command[0]), shutil.which(command[0], os.F_OK)
+    if file is not None:
+        note(
+            f"{program} is not executable; make it so: chmod +x {quote(file)},"
+            f" or name its interpreter: -- sh {quote(file)}"
+        )
+        return NOT_EXECUTABLE
+    if os.path.isdir(command[0]):
+        note(f"{program} is a folder; name a program")
+        return NOT_EXECUTABLE
+    note(f"there is no program {program}; check its name and PATH")
+    return NOT_FOUND
 
 
 async def connected(identity: CommandIdentity) -> Fleet:

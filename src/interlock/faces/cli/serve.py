@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.core import validate
-from interlock.faces.cli.child import NOT_FOUND
 from interlock.faces.cli.command import note
 from interlock.faces.cli.connect import CommandIdentity
 from interlock.faces.cli.parse import Parsed
@@ -46,8 +45,8 @@ OUTPUTS = (Capture(kept=BODY_LIMIT, most=BODY_LIMIT), Capture(kept=ERRORS_KEPT, 
 def serve(parsed: Parsed) -> int:
     """Carry out requests until a signal or a message asks to stop."""
     request: RequestServe = parsed.request
-    if not require_program(parsed):
-        return NOT_FOUND
+    if status := require_program(parsed):
+        return status
     try:
         return asyncio.run(_serve(CommandIdentity(parsed.common), request))
     except asyncio.CancelledError as error:  # by a second signal, or a second message

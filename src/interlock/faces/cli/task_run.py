@@ -63,8 +63,8 @@ def task_run(parsed: Parsed) -> int:
         raise BadInput("--loop takes each next task, and waits for it; leave the id and --wait out")
     if request.jobs > 1 and not request.loop:
         raise BadInput("--jobs is for a worker with several tasks; add --loop")
-    if not require_program(parsed):
-        return NOT_FOUND
+    if status := require_program(parsed):
+        return status
     try:
         return asyncio.run(_run(parsed, request))
     except asyncio.CancelledError as error:

@@ -296,13 +296,13 @@ def _went(each: HistoryEvent) -> Iterator[str]:
         case "requeued":
             yield f"its claim was ended by {each.by or each.agent}"
         case "ready" if each.on == "edit":
-            yield "since no need is left"
+            yield "since it was edited"
         case "ready":
             yield f"since {each.on} passes" if each.on else "since its time has come"
         case "noted":
             yield f"note {each.on}"
         case "edited":
-            yield from (f"{name} {_value(*values)}" for name, values in each.changed.items())
+            yield from (f"{name} {_values(name, *values)}" for name, values in each.changed.items())
             yield from [f"blocked on {each.on}"] if each.on else []
         case "blocked":
             yield from [f"now on {each.on}"] if each.on else []
@@ -310,9 +310,13 @@ def _went(each: HistoryEvent) -> Iterator[str]:
             yield from [f"blocked on {each.on}"] if each.on else []
 
 
-def _value(old: object, new: object) -> str:
-    """The values of a field before and after an edit, as one line of JSON each."""
-    return " -> ".join(as_json(value) for value in (old, new))
+def _values(name: str, old: object, new: object) -> str:
+    """The values of a field before and after an edit, as one line of JSON each, or as a time."""
+    moment = name in ("not_before", "deadline")
+    return " -> ".join(
+        _clock(value) if moment and isinstance(value, float) else as_json(value)
+        for value in (old, new)
+    )
 
 
 def _names(agents: tuple[str, ...]) -> str:

@@ -1,6 +1,6 @@
 """The operations on claims, and those that end a task: their requests and declarations."""
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from interlock.core.outcomes import GivenFenced
 from interlock.nouns.tasks import task as task_types
@@ -84,7 +84,7 @@ class TaskReport(Request, frozen=True, kw_only=True):
     """Say how far the work is."""
 
     task: Task
-    part: Annotated[Any, option("json", "how much is done, from 0 to 1", positional=True)]
+    part: Annotated[float | str, option("text", "how much is done: 0.4, or 40%", positional=True)]
     doing: Annotated[str, option("text", "what is being done", positional=True)] = ""
     token: Token = None
     given: Given = ()
@@ -185,6 +185,15 @@ class TaskRun(Request, frozen=True, kw_only=True):
         option("duration", "time between SIGTERM and SIGKILL when the program has to end"),
     ] = 5.0
     command: Annotated[Names, option("command", "the program, after --", positional=True)] = ()
+
+
+def _progress(fleet: "FleetCalls", request: TaskReport) -> "Op[task_outcomes.ProgressOutcome]":
+    from interlock.nouns.tasks.claim_reports import part_of
+
+    part = part_of(request.part) if isinstance(request.part, str) else request.part
+    return fleet.tasks.progress(
+        request.task, cast("float", part), request.doing, token=request.token
+    )
 
 
 def _done(fleet: "FleetCalls", request: TaskDone) -> "Op[task_outcomes.CompleteOutcome]":
@@ -290,7 +299,7 @@ OPERATIONS = (
             GivenFenced,
         ),
         needs="agent",
-        call="tasks.progress",
+        act=_progress,
         examples=("interlock task progress t1 0.4 'compiling' --agent ada --token 9",),
     ),
     Operation(

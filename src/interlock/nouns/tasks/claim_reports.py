@@ -34,10 +34,20 @@ class WorkReport(NamedTuple):
     doing: str
 
 
+def part_of(text: str) -> float | str:
+    """A part that was written: 0.4, or 40%; anything else stays as it is, and is refused later."""
+    percent = text.strip().endswith("%")
+    try:
+        number = float(text.strip().removesuffix("%"))
+    except ValueError:
+        return text
+    return number / 100 if percent else number
+
+
 def work_report(part: float, doing: str) -> WorkReport:
     """A validated report."""
     if type(part) not in (int, float) or not 0 <= part <= 1:
-        raise BadInput(f"progress is a number from 0 to 1, not {part!r:.40}")
+        raise BadInput(f"progress is a number from 0 to 1, like 0.4 or 40%, not {part!r:.40}")
     said = validate.one_line(doing, "text about the progress", "say it in fewer words")
     return WorkReport(round(float(part), 4), said)
 

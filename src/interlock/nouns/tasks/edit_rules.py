@@ -1,9 +1,10 @@
 """Decisions that change a plan: edit a task, drop one, publish one again under its id.
 
-**An edit** changes what a task is about, its place in the queue, and its needs, while no worker has
-it.  It is one commit, which writes the data and the status: a claim that relied on the old status
-conflicts, reads again, and gets the task as it is after the edit; an edit that comes after a claim
-is refused, and names the worker.  The old and the new values are in the entry of the record.
+**An edit** changes what a task is about, its place in the queue, its needs, its guards and its
+times, while no worker has it.  It is one commit, which writes the data and the status: a claim that
+relied on the old status conflicts, reads again, and gets the task as it is after the edit; an edit
+that comes after a claim is refused, and names the worker.  The old and the new values are in the
+entry of the record.
 
 **A cycle** can come from new needs alone, since these may be younger than the task.  The needs are
 followed from the new ones on, before the commit (``edit_service.py``): only edits and tasks that
@@ -47,6 +48,8 @@ _LIMITS = {
     "labels": task.LABELS_LIMIT,
     "requires": task.REQUIRES_LIMIT,
     "needs": task.NEEDS_LIMIT,
+    "guards": task.GUARDS_LIMIT,
+    "evidence": task.GUARDS_LIMIT,
 }
 
 
@@ -75,6 +78,10 @@ class SpecEdit(Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: ListEdit = ListEdit()
     requires: ListEdit = ListEdit()
     needs: ListEdit = ListEdit()
+    guards: ListEdit = ListEdit()
+    evidence: ListEdit = ListEdit()
+    not_before: float | UnsetType | None = UNSET
+    deadline: float | UnsetType | None = UNSET
     retries: int | UnsetType = UNSET
     backoff: float | UnsetType = UNSET
     backoff_most: float | UnsetType = UNSET
@@ -92,7 +99,10 @@ class SpecEdit(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return replace(spec, **plain, **lists)
 
 
-_PLAIN = ("priority", "title", "text", "data", "retries", "backoff", "backoff_most")
+_PLAIN = (
+    "priority", "title", "text", "data", "not_before", "deadline", "retries", "backoff",
+    "backoff_most",
+)  # fmt: skip
 
 
 class FollowNeeds(Struct, frozen=True):
@@ -108,6 +118,7 @@ def edit(
     status = changes.facts.status(id_)
     if status is None or changes.is_hidden(status) or status.state not in ("blocked", "pending"):
         return Decision(outcome=_not_editable(changes, id_, status))
+    _require_time_to_begin(wanted, changes.facts.spec(id_))
     done = apply_edit(changes, id_, wanted, agent, followed=followed)
     if isinstance(done, FollowNeeds) or not done.changed:
         return Decision(outcome=done)
@@ -130,7 +141,7 @@ def apply_edit(
     ended = _rely_on(changes, id_, fresh)
     kept = [need for need in after.needs if need in fresh or _stands(changes, id_, need)]
     after = replace(after, needs=tuple(kept))
-    after = _measured(changes, id_, status, after)
+    after = _measured(changes, id_, status, spec, after)
     changes.put(keys.data(id_), after)
     changes.list_labels(id_, after.labels, spec.labels)
     _move(changes, id_, status, spec, after)
@@ -142,12 +153,29 @@ def apply_edit(
     return task_outcomes.TaskEdited(task=id_, state=state, changed=changed, ended=ended)
 
 
-def _measured(changes: TaskChanges, id_: str, status: TaskStatus, after: Spec) -> Spec:
-    """The data; if the engine lost the liveness key of the deadline, it measures the rest again.
+def _require_time_to_begin(wanted: SpecEdit, spec: Spec) -> None:
+    after = wanted.applied(spec)
+    if (after.not_before, after.deadline) == (spec.not_before, spec.deadline):
+        return
+    if after.deadline is not None and after.deadline <= (after.not_before or 0.0):
+        raise BadInput(
+            "the deadline would not be after 'not-before', and no worker could begin it in time;"
+            " change both"
+        )
+
+
+def _measured(changes: TaskChanges, id_: str, status: TaskStatus, spec: Spec, after: Spec) -> Spec:
+    """The data; the engine measures a new deadline, or the rest of one whose key it lost.
 
     An absent key means that the deadline is over, if the engine lost none since the data were
     written (``TaskChanges.is_deadline_over``), and the data are written now.
     """
+    if after.deadline != spec.deadline:
+        if after.deadline is None:
+            changes.delete(keys.deadline(id_))
+            return replace(after, measured=False)
+        progress_rules.measure(changes, id_, after.deadline)
+        return replace(after, measured=True)
     deadline = status.deadline
     if deadline is None or changes.is_deadline_over(id_, deadline):
         return after
@@ -224,34 +252,61 @@ def require_needs(changes: TaskChanges, id_: str, needs: Sequence[str]) -> None:
 
 
 def _move(changes: TaskChanges, id_: str, status: TaskStatus, spec: Spec, after: Spec) -> None:
-    """Bring a task where its new data want it: under a need, into the queue, to another place."""
+    """Bring a task where its new data want it: under a need, to its gate, to another place."""
     at = None if after.needs == spec.needs else _first_unmet(changes, id_, after)
-    edits, place = status.edits + 1, spec.ready_key(id_)
+    copied = {"edits": status.edits + 1, "guards": after.guards, "evidence": after.evidence}
+    if after.deadline != spec.deadline:
+        copied["deadline"] = after.deadline
     queued = status.state == "pending" and not status.due
     if at is not None:
         on = after.needs[at]
         if queued:
-            changes.delete(place)
-        changes.move(
-            id_,
-            "edit",
-            "blocked",
-            since=status.since if status.on else changes.now,
-            on=on,
-            place=at,
-            edits=edits,
-            **rules.last_attempt(status),
-        )
+            changes.delete(spec.ready_key(id_))
+        since = status.since if status.on else changes.now
+        last = rules.last_attempt(status)
+        changes.move(id_, "edit", "blocked", since=since, on=on, place=at, **copied, **last)
         changes.block_on(id_, on)
-    elif status.on and after.needs != spec.needs:
-        changes.move(id_, "edit", "pending", edits=edits, **rules.last_attempt(status))
-        if changes.make_pending(id_, after).state == "pending":
+    elif _comes_again(changes, status, spec, after):
+        if queued:
+            changes.delete(spec.ready_key(id_))
+        elif status.due:
+            changes.delete(*_rest_of(changes, status))
+        changes.move(id_, "edit", "pending", **copied, **rules.last_attempt(status))
+        now = changes.make_pending(id_, after)
+        if now.state == "pending" and not now.due and not queued:
             changes.task_event("ready", "", id_)
     else:
-        changes.set_status(id_, replace(status, edits=edits))
-        if queued and place != after.ready_key(id_):
-            changes.delete(place)
+        changes.set_status(id_, replace(status, **copied))
+        if queued and _entry(spec, id_) != _entry(after, id_):
+            changes.delete(spec.ready_key(id_))
             changes.enter_queue(id_, after)
+
+
+def _comes_again(changes: TaskChanges, status: TaskStatus, spec: Spec, after: Spec) -> bool:
+    """Whether a task without an unmet need is to come to its moment, its gate or the queue again.
+
+    A moment that is yet to come takes the place of a rest after a failed attempt; else that goes
+    on.
+    """
+    if status.on:
+        return after.needs != spec.needs
+    moved = after.not_before != spec.not_before
+    if moved and (after.not_before or 0.0) > changes.now:
+        return True
+    if not status.due or status.guard:
+        return after.guards != spec.guards
+    return moved and not _rest_of(changes, status)
+
+
+def _rest_of(changes: TaskChanges, status: TaskStatus) -> tuple[str, ...]:
+    """The liveness key of the rest of a task that is due later; none of one with a moment."""
+    entry = changes.facts.due(status.due)
+    return (entry.rest,) if entry is not None and entry.rest else ()
+
+
+def _entry(spec: Spec, id_: str) -> tuple[object, ...]:
+    """What the entry of a task in the queue says."""
+    return spec.ready_key(id_), spec.deadline, bool(spec.guards or spec.evidence)
 
 
 def _first_unmet(changes: TaskChanges, id_: str, spec: Spec) -> int | None:
@@ -268,7 +323,7 @@ def field_changes(before: Spec, after: Spec) -> dict[str, FieldChange]:
     return found
 
 
-EDITABLE = ("labels", "requires", "needs", *_PLAIN)
+EDITABLE = (*_LIMITS, *_PLAIN)
 """The fields that an edit may change."""
 
 

@@ -100,7 +100,13 @@ class PlanService:
         found = yield from self._difference(plan, known, Followed())
         new, edited, dropped = _by_kind(found.steps)
         return PlanChanges(
-            plan=plan.id, new=new, edited=edited, dropped=dropped, left=found.left, same=found.same
+            plan=plan.id,
+            new=new,
+            edited=edited,
+            dropped=dropped,
+            left=found.left,
+            same=found.same,
+            named=bool(plan.name),
         )
 
     def update(self, actor: Actor, plan: Plan) -> Op[Imported | PlanUpdated | PlanExists]:
@@ -129,6 +135,7 @@ class PlanService:
                     dropped=dropped,
                     left=(*found.left, *left),
                     same=found.same,
+                    named=bool(plan.name),
                 )
         raise StoreBusy("others change the needs of tasks at this moment; retry later")
 

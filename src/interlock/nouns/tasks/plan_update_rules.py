@@ -4,7 +4,7 @@ The file is compared with the store, task by task:
 
     not in the store    new
     dropped before      published again
-    waits, differs      edited, if an edit can change what differs
+    waits, differs      edited
     runs, or has ended  left alone, and named if it differs
     not in the file     dropped if it never began, else left alone and named
 
@@ -20,6 +20,7 @@ in between is left alone; an update that was killed can be repeated, and does th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -37,12 +38,14 @@ from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_outcomes import FieldChange, LeftTask, PlanExists
 
 REASON = "its plan has it no more"
-_OPERATIONS = 16
+_OPERATIONS = 20
 """The most operations that a step on a task without labels takes."""
-_FIXED = (("guard", "guards"), ("evidence", "evidence"))
-_MOMENTS = ("not_before", "deadline")
+_SAME_MOMENT = 1.0
+"""Seconds by which a moment that is written as a duration may differ, since tasks of a plan are
+ordered by small parts of a second."""
 
 KnownTask: TypeAlias = tuple[TaskStatus, Spec]
+Moment: TypeAlias = str | float | datetime
 
 
 class PlanStep(Struct, frozen=True, kw_only=True):
@@ -106,17 +109,11 @@ def compare(draft: PlanTask, found: KnownTask | None) -> PlanStep | LeftTask | N
     if status.state == "dropped":
         needs = draft.needs
         return PlanStep(task=draft.id, kind="again", draft=draft, labels=labels, added_needs=needs)
-    changed = edit_rules.field_changes(spec, _edit(draft).applied(spec))
-    fixed = list(_fixed(draft, spec))
-    if not changed and not fixed:
+    changed = edit_rules.field_changes(spec, _edit(draft, spec).applied(spec))
+    if not changed:
         return None
-    what = ", ".join((*changed, *fixed))
     if status.state not in ("blocked", "pending"):
-        return LeftTask(
-            task=draft.id, state=status.state, reason=f"{what}: {_why(draft.id, status)}"
-        )
-    if fixed:
-        why = f"an edit cannot change its {' and '.join(fixed)}: drop it, and import again"
+        why = f"{', '.join(changed)}: {_why(draft.id, status)}"
         return LeftTask(task=draft.id, state=status.state, reason=why)
     added = tuple([need for need in draft.needs if need not in spec.needs])
     return PlanStep(
@@ -152,7 +149,7 @@ def _removed(id_: str, status: TaskStatus, spec: Spec) -> PlanStep | LeftTask | 
     return LeftTask(task=id_, state=status.state, reason=why)
 
 
-def _edit(draft: PlanTask) -> SpecEdit:
+def _edit(draft: PlanTask, spec: Spec) -> SpecEdit:
     """The edit that makes a task as the file wants it."""
     return SpecEdit(
         priority=draft.priority,
@@ -162,27 +159,24 @@ def _edit(draft: PlanTask) -> SpecEdit:
         labels=ListEdit(exactly=draft.labels),
         requires=ListEdit(exactly=draft.requires),
         needs=ListEdit(exactly=draft.needs),
+        guards=ListEdit(exactly=draft.guard),
+        evidence=ListEdit(exactly=draft.evidence),
+        not_before=_moment(draft.not_before, spec.not_before, spec.at),
+        deadline=_moment(draft.deadline, spec.deadline, spec.at),
         retries=draft.retries,
         backoff=draft.backoff,
         backoff_most=draft.backoff_most,
     )
 
 
-def _fixed(draft: PlanTask, spec: Spec) -> Iterator[str]:
-    """The fields that differ and that no edit can change.
-
-    A moment that is written as a duration counts from the publishing, so it is not compared.
-    """
-    for name, field in _FIXED:
-        if getattr(draft, name) != getattr(spec, field):
-            yield name
-    for name in _MOMENTS:
-        said, stored = getattr(draft, name), getattr(spec, name)
-        if said is None or stored is None:
-            if said is not stored:
-                yield name
-        elif validate.future_moment(said, 0.0) == validate.future_moment(said, 1.0) != stored:
-            yield name
+def _moment(said: Moment | None, stored: float | None, published: float) -> float | None:
+    """A moment as the file wants it; a duration counts from the publishing of the task."""
+    if said is None:
+        return None
+    wanted = validate.future_moment(said, published)
+    if stored is not None and abs(wanted - stored) <= _SAME_MOMENT:
+        return stored
+    return wanted
 
 
 def refusal(wanted: Plan, known: Mapping[str, KnownTask]) -> PlanExists | None:
@@ -321,7 +315,8 @@ def _take(changes: TaskChanges, wanted: Plan, step: PlanStep, begun: BatchStart)
         edit_rules.drop_one(changes, id_, begun.by, REASON)
         return
     if step.kind == "edit":
-        edit_rules.apply_edit(changes, id_, _edit(draft), begun.by, followed=True)
+        wanted_edit = _edit(draft, changes.facts.spec(id_))
+        edit_rules.apply_edit(changes, id_, wanted_edit, begun.by, followed=True)
         return
     spec = wanted.spec(draft, begun.at, begun.by)
     progress_rules.read_needs(changes, spec.needs)

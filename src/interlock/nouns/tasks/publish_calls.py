@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from interlock.client_context import Moment
@@ -97,7 +97,7 @@ class TaskPublishCalls(Calls[D]):
             evidence=_guards(evidence, "evidence"),
             not_before=begins,
             deadline=_deadline(deadline, now, begins),
-            retries=validate.integer(retries, "number of retries", 0, task_types.MOST_RETRIES),
+            retries=_retries(retries),
             backoff=validate.duration(backoff, "backoff"),
             backoff_most=validate.duration(backoff_most, "longest backoff"),
             trace=self.context.purpose,
@@ -127,15 +127,31 @@ class TaskPublishCalls(Calls[D]):
         needs: Iterable[str] | None = None,
         add_needs: Iterable[str] = (),
         remove_needs: Iterable[str] = (),
+        guard: str | Iterable[str] | None = None,
+        add_guard: str | Iterable[str] = (),
+        remove_guard: str | Iterable[str] = (),
+        evidence: str | Iterable[str] | None = None,
+        add_evidence: str | Iterable[str] = (),
+        remove_evidence: str | Iterable[str] = (),
+        not_before: Moment | UnsetType | None = UNSET,
+        deadline: Moment | UnsetType | None = UNSET,
+        retries: int | None = None,
+        backoff: float | str | None = None,
+        backoff_most: float | str | None = None,
         given: Given = (),
     ) -> Op[task_outcomes.EditOutcome]:
         """Change a task that no worker has; what is not given stays as it is.
 
-        ``labels``, ``requires`` and ``needs`` replace the whole list; ``add_...`` and
-        ``remove_...`` change some of its names.  It is one commit: if a worker claims the task
-        first, nothing changes, and the answer is ``Unchanged``; if the edit comes first, the
-        worker gets the task as it is now.  Needs that lead back to the task are refused.  The
-        answer has the old and the new values, and so has the record.
+        ``labels``, ``requires``, ``needs``, ``guard`` and ``evidence`` replace the whole list;
+        ``add_...`` and ``remove_...`` change some of its names.  ``None`` removes ``data``,
+        ``not_before`` and ``deadline``; a duration counts from now.  It is one commit: if a worker
+        claims the task first, nothing changes, and the answer is ``Unchanged``; if the edit comes
+        first, the worker gets the task as it is now.  Needs that lead back to the task are refused.
+        The answer has the old and the new values, and so has the record.
+
+        A task that waits for a guard goes on if it loses that guard, and one in the queue that gets
+        a guard is checked first.  A moment that is yet to come takes the place of a rest after a
+        failed attempt; else the rest goes on.
         """
         from interlock.nouns.tasks.edit_rules import SpecEdit
 
@@ -154,16 +170,34 @@ class TaskPublishCalls(Calls[D]):
                 "requires", requires, add_requires, remove_requires, task_types.REQUIRES_LIMIT
             ),
             needs=_list_edit("needs", needs, add_needs, remove_needs, task_types.NEEDS_LIMIT),
+            guards=_guard_edit("guards", guard, add_guard, remove_guard),
+            evidence=_guard_edit("evidence", evidence, add_evidence, remove_evidence),
+            not_before=self._moment(not_before, "not-before"),
+            deadline=self._moment(deadline, "deadline"),
+            retries=UNSET if retries is None else _retries(retries),
+            backoff=UNSET if backoff is None else validate.duration(backoff, "backoff"),
+            backoff_most=UNSET
+            if backoff_most is None
+            else validate.duration(backoff_most, "longest backoff"),
         )
         if wanted == SpecEdit():
             raise BadInput(
                 f"say what to change of task {id_!r}: its priority, title, text, data, labels,"
-                " requires or needs"
+                " requires, needs, guards, evidence, times or retries"
             )
         if id_ in (*wanted.needs.add, *(wanted.needs.exactly or ())):
             raise BadInput(f"task {id_!r} needs itself; drop that need")
         identity = self._identity(given)
         return self._fenced(identity, self.context.tasks.edits.edit(identity.actor, id_, wanted))
+
+    def _moment(self, given: Moment | UnsetType | None, what: str) -> float | UnsetType | None:
+        """A validated moment of an edit; a deadline must be ahead."""
+        if given is UNSET or given is None:
+            return given
+        now = self.context.runner.clock.wall()
+        if what == "deadline":
+            return _deadline(given, now, None)
+        return validate.future_moment(given, now, what)
 
     @call
     def drop(
@@ -259,6 +293,22 @@ def _guards(given: str | Iterable[str], what: str) -> tuple[str, ...]:
     """The names of guards: one, or several."""
     several = (given,) if isinstance(given, str) else given
     return validate.names(several, what, task_types.GUARDS_LIMIT)
+
+
+def _guard_edit(
+    what: str,
+    exactly: str | Iterable[str] | None,
+    add: str | Iterable[str],
+    remove: str | Iterable[str],
+) -> ListEdit:
+    """How the guards of a task change."""
+    names = [(each,) if isinstance(each, str) else each for each in (add, remove)]
+    whole = (exactly,) if isinstance(exactly, str) else exactly
+    return _list_edit(what, whole, names[0], names[1], task_types.GUARDS_LIMIT)
+
+
+def _retries(number: int) -> int:
+    return validate.integer(number, "number of retries", 0, task_types.MOST_RETRIES)
 
 
 def _list_edit(

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import UNSET, field
+from msgspec import UNSET, UnsetType, field
 
 from interlock.core.outcomes import GivenFenced
 from interlock.errors import BadInput
@@ -91,6 +91,33 @@ class TaskEdit(Request, frozen=True, kw_only=True):
     needs: Annotated[Names | None, option("names", "all its needs; '' for none")] = None
     add_needs: Annotated[Names, option("names", "tasks that it needs as well")] = ()
     remove_needs: Annotated[Names, option("names", "tasks that it needs no more")] = ()
+    guard: Annotated[Names | None, option("names", "all its guards; '' for none")] = None
+    add_guard: Annotated[Names, option("names", "guards that it gets")] = ()
+    remove_guard: Annotated[Names, option("names", "guards that it loses")] = ()
+    evidence: Annotated[
+        Names | None, option("names", "all guards of its evidence; '' for none")
+    ] = None
+    add_evidence: Annotated[Names, option("names", "guards that its evidence gets")] = ()
+    remove_evidence: Annotated[Names, option("names", "guards that its evidence loses")] = ()
+    at: Annotated[str | None, option("text", "begin no sooner than this: 2026-11-15T10:00")] = None
+    in_: Annotated[Duration | None, option("duration", "begin no sooner than in this time: 2h")] = (
+        field(name="in", default=None)
+    )
+    not_before: Annotated[
+        str | None, option("text", "either: 2h from now, or a time; '' for at once")
+    ] = None
+    deadline: Annotated[
+        str | None,
+        option("text", "a dead letter if not begun by then: 2h from now, or a time; '' for none"),
+    ] = None
+    retries: Annotated[
+        int | None,
+        option("int", "how often a failed attempt is repeated", most=task_types.MOST_RETRIES),
+    ] = None
+    backoff: Annotated[
+        Duration | None, option("duration", "pause after a failed attempt, doubled with each one")
+    ] = None
+    backoff_most: Annotated[Duration | None, option("duration", "the longest pause")] = None
     given: Given = ()
 
 
@@ -115,7 +142,7 @@ class TaskImport(Request, frozen=True, kw_only=True):
     ] = False
     update: Annotated[
         bool,
-        option("flag", "change the plan of this --id: add, edit and drop tasks that never began"),
+        option("flag", "change the plan of this --id: add, edit, and drop what never began"),
     ] = False
     given: Given = ()
 
@@ -132,7 +159,7 @@ def _add(fleet: "FleetCalls", request: TaskAdd) -> "Op[task_outcomes.PublishOutc
     return (yield from publishing)
 
 
-def _begins(request: TaskAdd) -> str | float | None:
+def _begins(request: TaskAdd | TaskEdit) -> str | float | None:
     """The moment before which it must not begin, whichever way it was given."""
     given = [each for each in (request.at, request.in_, request.not_before) if each is not None]
     if len(given) > 1:
@@ -156,7 +183,25 @@ def _edit(fleet: "FleetCalls", request: TaskEdit) -> "Op[task_outcomes.EditOutco
         needs=_whole_list(request.needs),
         add_needs=request.add_needs,
         remove_needs=request.remove_needs,
+        guard=_whole_list(request.guard),
+        add_guard=request.add_guard,
+        remove_guard=request.remove_guard,
+        evidence=_whole_list(request.evidence),
+        add_evidence=request.add_evidence,
+        remove_evidence=request.remove_evidence,
+        not_before=_moment(_begins(request)),
+        deadline=_moment(request.deadline),
+        retries=request.retries,
+        backoff=request.backoff,
+        backoff_most=request.backoff_most,
     )
+
+
+def _moment(given: str | float | None) -> str | float | UnsetType | None:
+    """A moment; one that was not given stays, and a command line writes '' for none."""
+    if given is None:
+        return UNSET
+    return None if given == "" else given
 
 
 def _whole_list(names: Names | None) -> Names | None:
@@ -205,6 +250,7 @@ OPERATIONS = (
             "interlock task edit t2 --priority 1 --agent ada",
             "interlock task edit t2 --add-needs t1 --remove-label later --agent ada",
             "interlock task edit t2 --needs '' --agent ada",
+            "interlock task edit t2 --in 2h --deadline '' --add-evidence tested --agent ada",
         ),
     ),
     Operation(

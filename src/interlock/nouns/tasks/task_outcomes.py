@@ -309,6 +309,7 @@ class PlanChanges(Success, frozen=True, kw_only=True, tag="changes"):
     """What an update of the plan would change; nothing was written.
 
     ``left`` are tasks that differ and stay as they are; ``same`` counts those that do not differ.
+    Only of a plan that is ``named`` the tasks are known, so only then some are dropped.
     """
 
     plan: str
@@ -317,6 +318,7 @@ class PlanChanges(Success, frozen=True, kw_only=True, tag="changes"):
     dropped: tuple[str, ...] = ()
     left: tuple[LeftTask, ...] = ()
     same: int = 0
+    named: bool = True
 
 
 class PlanUpdated(Success, frozen=True, kw_only=True, tag="updated"):
@@ -328,6 +330,7 @@ class PlanUpdated(Success, frozen=True, kw_only=True, tag="updated"):
     dropped: tuple[str, ...] = ()
     left: tuple[LeftTask, ...] = ()
     same: int = 0
+    named: bool = True
 
 
 class PlanExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):

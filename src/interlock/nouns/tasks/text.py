@@ -180,9 +180,17 @@ def _not_owner(outcome: task_outcomes.TaskNotOwner, paint: Paint) -> str:
     word = f"{paint('red', 'not owner')} {outcome.task}: "
     if outcome.holder:
         return f"{word}{outcome.holder} works on it"
-    then = "claim it first"
-    if outcome.state == "blocked":
-        then = f"see 'interlock why {quote(f'task/{outcome.task}')}'"
+    match outcome.state:
+        case "complete":
+            return f"{word}it is complete already; see 'interlock task show {quote(outcome.task)}'"
+        case "blocked":
+            then = f"see 'interlock why {quote(f'task/{outcome.task}')}'"
+        case "failed" | "dead":
+            then = f"to send it back: interlock task retry {quote(outcome.task)}"
+        case "dropped":
+            then = f"to publish it again: interlock task add {quote(outcome.task)} --again"
+        case _:
+            then = f"claim it first: interlock task claim {quote(outcome.task)}"
     return f"{word}no worker has it, it is {outcome.state}; {then}"
 
 
@@ -310,7 +318,13 @@ def _task_list(outcome: TaskList, paint: Paint) -> str:
     titled = any(task.title for task in outcome.tasks)
     shown = [place for place, name in enumerate(_COLUMNS) if titled or name != "TITLE"]
     titles, *cells = [[row[place] for place in shown] for row in (_COLUMNS, *rows)]
-    text = table(titles, cells, paint, cut=("NOTE", "LABELS", "TITLE", "TASK"))
+    text = table(
+        titles,
+        cells,
+        paint,
+        cut=("NOTE", "LABELS", "TITLE", "TASK"),
+        leave=("LABELS", "PRIORITY", "NOTE"),
+    )
     return f"{text}\nmore: --after {outcome.more}" if outcome.more else text
 
 
@@ -428,6 +442,10 @@ def _steps(outcome: task_outcomes.PlanChanges | task_outcomes.PlanUpdated, paint
     )
     word = "updated" if type(outcome).__name__ == "PlanUpdated" else "changes of"
     lines = [f"{paint('green', word)} {done}"]
+    if not outcome.named:
+        lines.append(
+            "nothing is dropped: only the tasks of a plan that was imported with --id are known"
+        )
     lines += [f"{paint('green', 'new')}      {task}" for task in outcome.new]
     lines += [
         f"{paint('yellow', 'edit')}     {each.task}: {_fields(each.changed)}"
@@ -443,8 +461,16 @@ def _steps(outcome: task_outcomes.PlanChanges | task_outcomes.PlanUpdated, paint
 
 def _fields(changed: Mapping[str, task_outcomes.FieldChange]) -> str:
     return "; ".join(
-        f"{name} {_value(each.old)} -> {_value(each.new)}" for name, each in changed.items()
+        f"{name} {_field(name, each.old)} -> {_field(name, each.new)}"
+        for name, each in changed.items()
     )
+
+
+def _field(name: str, value: object) -> str:
+    """The value of a field that an edit changes."""
+    if name in ("not_before", "deadline"):
+        return ago(value) if isinstance(value, float | int) else "none"
+    return _value(value)
 
 
 def _plan_exists(outcome: task_outcomes.PlanExists, paint: Paint) -> str:
