@@ -13,7 +13,7 @@ const MOST = 400;
 
 /** A drawing of these tasks with their direct needs; `all` finds those by id. */
 export function picture(tasks, all, { centre = "" } = {}) {
-  const nodes = connected(tasks, all);
+  const nodes = connected(tasks, all, centre);
   if (!nodes.size) return h("div.empty", h("h2", "Nothing to draw"), h("p", "None of these tasks needs another one."));
   const columns = place(nodes);
   const wide = columns.length * (WIDE + GAP_X) - GAP_X + 2;
@@ -28,13 +28,15 @@ export function picture(tasks, all, { centre = "" } = {}) {
     lines, [...nodes.values()].map((task) => node(task, at.get(task.task), task.task === centre))));
 }
 
-function connected(tasks, all) {
+/** Tasks with needs or dependents; around a centre only its own needs are added. */
+function connected(tasks, all, centre) {
   const nodes = new Map();
   const needed = new Set(tasks.flatMap((each) => each.needs));
   for (const task of tasks) {
     if (nodes.size >= MOST) break;
     if (!task.needs.length && !needed.has(task.task)) continue;
     nodes.set(task.task, task);
+    if (centre && task.task !== centre) continue;
     for (const need of task.needs) if (!nodes.has(need)) nodes.set(need, all?.get(need) || { task: need, state: "complete", title: "", needs: [] });
   }
   return nodes;

@@ -3,12 +3,12 @@
 import { svg } from "./dom.js";
 import { brief } from "./format.js";
 
-const SIZE = 260;
+const SIZE = 210;
 
 /** edges: [{from, to, thing}], in their order around the ring. */
 export function ring(edges) {
   const centre = SIZE / 2;
-  const radius = SIZE / 2 - 52;
+  const radius = SIZE / 2 - 34;
   const place = (n) => {
     const angle = (n / edges.length) * 2 * Math.PI - Math.PI / 2;
     return [centre + radius * Math.cos(angle), centre + radius * Math.sin(angle), angle];
@@ -31,5 +31,5 @@ export function ring(edges) {
       svg("circle.agent", { cx: x1, cy: y1, r: 22 }), svg("text.agent", { x: x1, y: y1 + 4, "text-anchor": "middle" }, brief(edge.from, 9)),
     ];
   });
-  return svg("svg.ring", { viewBox: `-40 0 ${SIZE + 80} ${SIZE}`, role: "img", "aria-label": `Cycle: ${edges.map((each) => each.from).join(" waits for ")} waits for ${edges[0].from}` }, parts);
+  return svg("svg.ring", { viewBox: `-50 4 ${SIZE + 100} ${SIZE - 8}`, role: "img", "aria-label": `Cycle: ${edges.map((each) => each.from).join(" waits for ")} waits for ${edges[0].from}` }, parts);
 }

@@ -137,7 +137,7 @@ async function loadSwarms() {
 
 async function loadDeadlocks() {
   const verbs = ["lock.withdraw", "sem.withdraw"];
-  const logs = await Promise.all(verbs.map((verb) => read("record log", { verb, limit: 50, since: "1d" })));
+  const logs = await Promise.all(verbs.map((verb) => read("record log", { verb, limit: 50, since: "1h" })));
   const found = logs.flatMap(({ entries }) => entries.flatMap((line) =>
     line.events.filter((each) => each.name.endsWith(":deadlock")).map((each) =>
       ({ at: line.at, revision: line.revision, agent: line.agent, thing: each.thing || line.thing, cycle: each.details.cycle || [] }))));

@@ -49,7 +49,7 @@ function paint(params, list, top) {
     bulk: params.q ? { kind: "lock", items: shown.filter((each) => each.kind === "lock"), noun: "lock" } : null });
   const none = !data.locks || !data.semaphores ? loading() : !all.length ? empty("No lock is held", "A lock appears while an agent holds it:", "interlock lock run deploy --agent ada -- sleep 30") : !shown.length ? nothingFits() : null;
   const edges = waits({ locks: data.locks, semaphores: data.semaphores, questions: (data.messages || []).filter((each) => each.kind === "query" && each.state === "open") });
-  const parts = [...rings(cycles(edges)), blocking(edges), none].filter(Boolean);
+  const parts = [blocking(edges), ...rings(cycles(edges)), none].filter(Boolean);
   const mark = parts.map((each) => each.textContent).join("|");
   if (top.dataset.mark !== mark) { top.dataset.mark = mark; top.replaceChildren(...parts); }
   list.setItems(shown);

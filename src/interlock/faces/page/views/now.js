@@ -3,6 +3,8 @@
 import { button, chip, command, h, show } from "../dom.js";
 import { ago, brief, count, plural, shortId, valueText } from "../format.js";
 import { data, recent } from "../state.js";
+import { read } from "../api.js";
+import { nextFrame } from "../frame.js";
 import { needs } from "../needs.js";
 import { paintHead } from "../head.js";
 import { ACTIONS, actionsFor, carryOut, perform, person } from "../actions.js";
@@ -12,6 +14,7 @@ import { linkTo, goView } from "../route.js";
 import { tally } from "../filter.js";
 
 const MOST = 100;
+const EVENTS = 12;
 
 export const now = {
   id: "now",
@@ -22,9 +25,18 @@ export const now = {
     const sections = { glance: h("div.glance"), needs: h("ul.needs"), feed: h("section.feed") };
     place.append(sections.glance, sections.needs, sections.feed);
     const cards = new Map();
+    earlier().then(() => nextFrame("view", () => paint(sections, cards)), () => {});
     return { paint: () => paint(sections, cards) };
   },
 };
+
+/** The last events before the stream began, so that the page does not start empty. */
+async function earlier() {
+  const { entries } = await read("record log", { limit: EVENTS });
+  const known = recent.at(-1)?.revision ?? Infinity;
+  const events = entries.flatMap((line) => line.events.map((each) => ({ event: each.name, agent: each.agent, thing: each.thing || line.thing, at: line.at, revision: line.revision, to: [] })));
+  recent.push(...events.filter((each) => each.revision < known).reverse());
+}
 
 function paint({ glance, needs: list, feed }, cards) {
   const items = needs();
@@ -48,7 +60,7 @@ function paint({ glance, needs: list, feed }, cards) {
   list.classList.toggle("none", Boolean(known) && !items.length);
   if (known && !items.length && !list.children.length) list.append(allWell());
   else if (items.length) list.querySelector(".well")?.remove();
-  show(feed, recent.length > 0 && [h("h2", "Just now"), h("ol.events", recent.slice(0, 12).map(eventLine))]);
+  show(feed, recent.length > 0 && [h("h2", "Just now"), h("ol.events", recent.slice(0, EVENTS).map(eventLine))]);
 }
 
 function allWell() {

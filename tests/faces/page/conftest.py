@@ -1,0 +1,94 @@
+"""One browser, one server and one store for all tests of a module; a page for each test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from tests.faces.http.served import Served
+
+import interlock
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "interlock" / "servers"
+
+
+def chromium() -> str | None:
+    """The browser: on PATH, or where `make test` unpacked it."""
+    unpacked = CACHE / "usr" / "bin" / "chromium-headless-shell"
+    return shutil.which("chromium-headless-shell") or (str(unpacked) if unpacked.exists() else None)
+
+
+class Stage:
+    """A store with a server, and agents that work on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = folder / "home" / "store.db"
+        self.store.parent.mkdir()
+        self._open = ExitStack()
+        self._agents: dict[str, interlock.Fleet] = {}
+        self.agent("ada")
+        self.server = Served(
+            folder, "--as", "maria", "--store", str(self.store), environment=dict(os.environ)
+        )
+
+    def agent(self, name: str) -> interlock.Fleet:
+        """An agent with a session, which lasts as long as the stage."""
+        if name not in self._agents:
+            joined = interlock.connect(str(self.store), agent=name)
+            self._agents[name] = self._open.enter_context(joined)
+        return self._agents[name]
+
+    def at(self, view: str, **filters: str) -> str:
+        """The address of a view."""
+        return f"{self.server.url}?{urlencode({'view': view, **filters})}"
+
+    def close(self) -> None:
+        self.server.stop()
+        for stream in (self.server.process.stdout, self.server.process.stderr):
+            if stream is not None:
+                stream.close()
+        self._open.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = chromium()
+    if path is None:
+        pytest.skip("no chromium-headless-shell here; 'make test' gets it")
+    expect.set_options(timeout=15_000)
+    with sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=path)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def stage(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    made = Stage(tmp_path_factory.mktemp("page"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page that fails the test if a script breaks or breaks the security policy."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    opened = context.new_page()
+    wrong: list[str] = []
+
+    def said(message: ConsoleMessage) -> None:
+        if "Content Security Policy" in message.text or "Content-Security-Policy" in message.text:
+            wrong.append(message.text)
+
+    opened.on("console", said)
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    yield opened
+    context.close()
+    assert not wrong
