@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.faces.http.served import Served, served
 from tests.faces.shell import Here, Shell
 
 
@@ -38,3 +39,37 @@ def here(
     assert shell.run("init").status == 0
     shell.exported["INTERLOCK_AGENT"] = "ada"
     return shell
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """A store that the servers of all tests here share."""
+    shell = Shell(tmp_path_factory.mktemp("home"))
+    assert shell.run("init").status == 0
+    assert shell.run("task", "add", "before", "--agent", "ada").status == 0
+    yield shell
+    shell.close()
+
+
+@pytest.fixture(scope="session")
+def up(home: Shell) -> Iterator[Served]:
+    """A server on this machine, without tokens."""
+    with served(home, "--as", "maria") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def closed(home: Shell) -> Iterator[Served]:
+    """A server that wants a token with each request."""
+    with served(home, "--require-token") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def tokens(home: Shell) -> dict[str, str]:
+    """A token for each role; it speaks for an agent of the name of its role."""
+    made = {}
+    for role in ("read", "act", "admin"):
+        done = home.run("up", "--token", role, "--as", role, "--json")
+        made[role] = done.json["token"]
+    return made

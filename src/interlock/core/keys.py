@@ -303,6 +303,8 @@ CLOCK = "live/clock"
 """A liveness key that outlives all others: while it stands, the engine has measured without a break
 since the commit that put it."""
 LIVE_SWARMS = "live/swarm/"
+LIVE_SERVERS = "live/server/"
+SERVER_TOKENS = "server-tokens/"
 WAKE = "wake/"
 WAKE_READY = "wake/ready/"
 REFUSALS = "refusals/"
@@ -328,7 +330,7 @@ FOLDERS = frozenset((
     *MESSAGE_FOLDERS,
     SESSIONS, REPORTS, DEATHS, ABLE, LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS,
     GATES, GATED, RECHECK, MERGES, MERGES_WAITING, MERGE_TARGETS, *SWARM_FOLDERS, REFUSALS,
-    SEGMENTS, META, *REQUEST_FOLDERS,
+    SEGMENTS, META, *REQUEST_FOLDERS, SERVER_TOKENS,
 ))  # fmt: skip
 """Every folder with items that Interlock itself stores, without those of liveness keys."""
 DERIVED = (
@@ -995,6 +997,26 @@ def bus_result_body(swarm: str, id_: str) -> str:
 def bus_receipt(swarm: str, id_: str = "") -> str:
     """A receipt on the bus; without an id, the folder of its receiver."""
     return f"{BUS_RECEIPTS}{encode(swarm)}/{id_}"
+
+
+def server_token(id_: str) -> str:
+    """A token that servers of this store accept."""
+    return SERVER_TOKENS + encode(id_)
+
+
+def server_token_of(key: str) -> str:
+    """The id of the token under such a key."""
+    return decode(key.removeprefix(SERVER_TOKENS))
+
+
+def live_server(id_: str) -> str:
+    """The liveness of a server, with its address."""
+    return LIVE_SERVERS + encode(id_)
+
+
+def server_part(name: str) -> str:
+    """The liveness of the server that does a part of the background work."""
+    return f"{LIVE}part/{encode(name)}"
 
 
 INTAKE = "live/intake"

@@ -71,6 +71,10 @@ _UNSEEN = (
     *("\ufe00\ufe0f", "\uffa0\uffa0", "\U0001d159\U0001d159", "\U000e0100\U000e01ef"),
 )
 """Ranges of characters that Unicode calls letters, marks or symbols and that show nothing."""
+NAME_PATTERN = r"^(?!-)(?!\*$)(?!(?:.*/)?\.{0,2}(?:/|$))[!-~](?:[ -~]*[!-~])?$"
+"""Names in ASCII, as a JSON schema says it; other printable characters are legal, too."""
+DURATION_PATTERN = r"^[0-9]{1,6}(\.[0-9]{1,3})?(ms|s|m)?$"
+"""Durations that are surely within bounds, as a JSON schema says it."""
 # Patterns as text: one that is not used need not be compiled.
 _CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 _NO_LINE = r"[\x00-\x1f\x7f-\x9f\u2028\u2029]"

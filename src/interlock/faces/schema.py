@@ -76,6 +76,21 @@ def schema(name: str) -> Schema:
     }
 
 
+def answers_of(name: str, definitions: dict[type[Struct], Schema]) -> list[tuple[type, Schema]]:
+    """The answers of an operation, each with a reference to its schema in ``definitions``.
+
+    An answer that is no struct has its whole schema.
+    """
+    kinds = [each for each in registry.find(name).outcomes if each is not dict]
+    found: list[tuple[type, Schema]] = [(each, _ref(each, definitions)) for each in kinds]
+    return [*found, (dict, _OWN[name])] if name in _OWN else found
+
+
+def named(definitions: dict[type[Struct], Schema]) -> dict[str, Schema]:
+    """Schemas by their names, with that of errors; two of one name are a mistake."""
+    return {"Error": _error(), **_named(definitions)}
+
+
 def all_schemas() -> dict[str, Schema]:
     """The schemas of all commands, by their names."""
     return {name: schema(name) for name in registry.names()}

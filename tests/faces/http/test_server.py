@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from tests.faces.http.served import Served, served
 from tests.faces.shell import Shell
 
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    shell = Shell(tmp_path_factory.mktemp("home"))
-    assert shell.run("init").status == 0
-    assert shell.run("task", "add", "before", "--agent", "ada").status == 0
-    yield shell
-    shell.close()
-
-
-@pytest.fixture(scope="module")
-def up(home: Shell) -> Iterator[Served]:
-    with served(home, "--as", "maria") as server:
-        yield server
+MAIN = "from interlock.faces.cli.main import main; main()"
 
 
 def test_an_operation_answers_what_its_command_prints(up: Served, home: Shell) -> None:
@@ -89,7 +76,7 @@ def test_the_server_ends_at_once_though_streams_and_waits_are_open(home: Shell) 
     with served(home) as server, server.events() as events:
         began = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 2.0  # a tenth of it on an idle machine
         assert events.ended()
 
 
@@ -102,3 +89,40 @@ def test_a_unix_socket_is_for_its_owner_alone_and_goes_with_the_server(
         assert server.get("health").status == 200
         assert server.stop() == 0
     assert not os.path.exists(place)
+
+
+def test_open_prints_the_address_of_a_server_that_runs(up: Served, home: Shell) -> None:
+    assert home.run("open", "--json").json["url"].startswith("http://127.0.0.1:")
+    assert home.run("open").out.startswith("http://127.0.0.1:")
+    assert up.url.startswith("http://127.0.0.1:")
+
+
+def test_open_says_what_to_do_if_no_server_runs(shell: Shell) -> None:
+    done = shell.run("open")
+    assert done.status == 1
+    assert "interlock up" in done.out
+
+
+def test_wrong_usage_says_what_to_do(home: Shell, up: Served, tmp_path: Path) -> None:
+    taken = home.run("up", "--port", str(up.port))
+    assert taken.status == 2
+    assert "choose another --port" in taken.err
+    (tmp_path / "file").write_text("mine")
+    socket = home.run("up", "--socket", str(tmp_path / "file"))
+    assert (socket.status, "is no socket" in socket.err) == (2, True)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert "the roles are read, act, admin" in home.run("up", "--token", "root").err
+    assert "give one of" in home.run("up", "--token", "act", "--tokens").err
+
+
+def test_without_the_packages_of_the_web_it_says_how_to_get_them(home: Shell) -> None:
+    code = "import sys; sys.modules['uvicorn'] = None\n" + MAIN
+    done = subprocess.run(
+        [sys.executable, "-c", code, "up"],
+        cwd=home.folder,
+        env=home.environment(),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert b"pip install 'interlock[web]'" in done.stderr

@@ -2,7 +2,7 @@
 
 server.py      the command: sockets, start, shutdown
 app.py         the routes, and the order in which a request is checked
-access.py      who asks: hosts, origins, tokens, roles
+access.py      checks of callers: hosts, origins, tokens, roles
 clients.py     the clients of the store that requests act through
 operations.py  an operation as an endpoint: from bytes to a request, from an outcome to bytes
 events.py      the stream of events: one ring for all readers

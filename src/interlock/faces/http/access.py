@@ -1,4 +1,4 @@
-"""Who asks, and whether the request may be heard at all.
+"""Which callers are accepted, and which requests are refused before anything is done for them.
 
 A request is checked in this order, before anything is read from the store for it:
 
@@ -19,13 +19,18 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import time
 from collections.abc import Iterable
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from interlock.core import codec
 from interlock.errors import InterlockError
+from interlock.nouns.fleet.server_service import ROLES, Role, find_token
+from interlock.steps import drive
 
-Role: TypeAlias = Literal["read", "act", "admin"]
-ROLES: tuple[Role, ...] = ("read", "act", "admin")
+if TYPE_CHECKING:
+    from interlock.faces.http.clients import Clients
+
 ADMIN = frozenset({
     "agent pause", "agent resume", "agent ack", "decision resolve", "guard drop", "lock break",
     "maintain", "pipeline cancel", "quarantine drop", "quarantine release", "schedule drop",
@@ -37,10 +42,13 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 COOKIE = "interlock"
 _IN_ADDRESS = frozenset({"token", "access_token", "authorization"})
 _LONGEST_TOKEN = 200
+REMEMBERED = 2.0
+"""Seconds after which a token is looked up again: one that was revoked is refused by then."""
+_MOST = 1000
 
 
 class Caller(NamedTuple):
-    """Who asks: the role, and the agent in whose name a request without a session acts."""
+    """The caller of a request: its role, and the agent that it acts as without a session."""
 
     role: Role
     agent: str
@@ -50,11 +58,19 @@ class Caller(NamedTuple):
         return ROLES.index(self.role) >= ROLES.index(wanted)
 
 
+CODES = (
+    "no_route", "stopped", "token_in_url", "too_many", "too_slow", "unauthorized", "wrong_agent",
+    "wrong_host", "wrong_method", "wrong_origin", "wrong_role", "wrong_type",
+)  # fmt: skip
+"""The codes of errors of the server itself."""
+
+
 class Refused(InterlockError):
-    """A request that is not heard."""
+    """A request that is refused before anything is done for it."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
+        assert code in CODES, code  # noqa: S101 - they are documented
         self.http_status = status  # type: ignore[misc]  # of this one
         self.code = code  # type: ignore[misc]
 
@@ -66,12 +82,29 @@ class Tokens(Protocol):
         """Whose token this is; None if there is none like it."""
 
 
-class NoTokens:
-    """A server without tokens."""
+class StoreTokens:
+    """The tokens in the store; an answer is used again for a moment, a refusal is not."""
 
-    def caller(self, token: str) -> Caller | None:  # noqa: ARG002
-        """Nobody."""
-        return None
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._known: dict[str, tuple[float, Caller]] = {}
+
+    def caller(self, token: str) -> Caller | None:
+        """Whose token this is."""
+        digest, now = codec.digest(token.encode("utf-8", "replace")), time.monotonic()
+        known = self._known.get(digest)
+        if known is not None and now - known[0] < REMEMBERED:
+            return known[1]
+        fleet = self._clients.reader()
+        found = drive(find_token(token), fleet.store)
+        if found is None:
+            self._known.pop(digest, None)
+            return None
+        caller = Caller(found.role, found.agent)
+        if len(self._known) > _MOST:
+            self._known.clear()
+        self._known[digest] = now, caller
+        return caller
 
 
 class Access:
@@ -83,14 +116,15 @@ class Access:
         agent: str,
         hosts: Iterable[str] = (),
         open_: bool = True,
-        tokens: Tokens | None = None,
+        tokens: Tokens,
         cookie: str = COOKIE,
     ) -> None:
+        self.agent = agent
         self._owner = Caller("admin", agent)
         self._open = open_
         """Whether a request without a token is that of the owner."""
         self._hosts = LOOPBACK | {each.lower() for each in hosts}
-        self._tokens = tokens or NoTokens()
+        self._tokens = tokens
         self.cookie = cookie
 
     def check_address(self, host: str | None, headers: Headers, *, link: bool) -> None:
@@ -114,7 +148,7 @@ class Access:
             )  # fmt: skip
 
     def caller(self, authorization: str | None, cookie: str | None) -> Caller:
-        """Who asks; Refused if a token is missing or wrong."""
+        """The caller of a request; Refused if a token is missing or wrong."""
         if authorization is not None:
             scheme, _, token = authorization.strip().partition(" ")
             if scheme.lower() != "bearer":

@@ -1,6 +1,6 @@
 """The routes of the server, and the order in which a request is checked.
 
-Each request passes ``_guarded`` first, which checks its host and origin; then its token.
+Where a request comes from is checked first (``_AddressCheck``), then its token.
 Calls run in threads, since a client of the store blocks: quick ones in a few, and those that may
 wait in others, so that no wait holds up a look.
 """
@@ -8,13 +8,15 @@ wait in others, so that no wait holds up a look.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -27,6 +29,16 @@ from interlock.faces.http.access import Access, Caller, Refused, needed, require
 from interlock.faces.http.events import EventFeed, EventRing, stream
 from interlock.faces.http.operations import Endpoint, answer, endpoints, error_answer
 from interlock.faces.http.overview import OverviewCache
+from interlock.faces.http.parts import Parts, works
+from interlock.faces.http.sessions import (
+    AGENT_HEADER,
+    HEADER,
+    Handles,
+    require_named,
+    session_request,
+)
+from interlock.faces.json_output import encoded
+from interlock.nouns.fleet.server_service import ServerPlace
 from interlock.runtime.stoppable import stoppable
 from interlock.version import __version__
 
@@ -58,18 +70,25 @@ class Server:
     def __init__(self, clients: Clients, access: Access) -> None:
         self.clients = clients
         self.access = access
+        self.handles = Handles(clients)
         self.ring = EventRing()
         self.stopping = threading.Event()
         self.streams = 0
         self.overview = OverviewCache()
         self.assets = assets.load()
+        self.parts: Parts | None = None
         self._feed: EventFeed | None = None
         self._quick = ThreadPoolExecutor(QUICK, "interlock-call")
         self._waiting = ThreadPoolExecutor(WAITING, "interlock-wait")
         self._waits = 0
 
-    def start(self) -> None:
-        """Begin to follow the record; for the event loop that serves."""
+    def start(self, address: str) -> None:
+        """Begin to follow the record and to do the background work; for the loop that serves."""
+        place = ServerPlace(
+            url=address, host=os.uname().nodename, pid=os.getpid(), agent=self.access.agent
+        )
+        self.parts = Parts(self.clients, works(place))
+        self.parts.start()
         self._feed = EventFeed(self.clients, self.ring, asyncio.get_running_loop())
         self._feed.start()
 
@@ -77,6 +96,8 @@ class Server:
         """End all streams and waits; for the event loop."""
         self.stopping.set()
         self.ring.close()
+        if self.parts is not None:
+            self.parts.stop()
         if self._feed is not None:
             self._feed.stop()
 
@@ -86,6 +107,8 @@ class Server:
         self._waiting.shutdown(wait=False, cancel_futures=True)
         if self._feed is not None:
             self._feed.join(2.0)
+        if self.parts is not None:
+            self.parts.join(2.0)
         self.clients.close()
 
     async def in_thread(self, call: Callable[[], T]) -> T:
@@ -111,12 +134,16 @@ def make_app(server: Server) -> ASGIApp:
             Route("/", routes.page, methods=["GET"]),
             Route("/assets/{name:path}", routes.asset, methods=["GET"]),
             Route("/healthz", routes.healthz, methods=["GET"]),
+            Route("/openapi.json", routes.openapi, methods=["GET"]),
             Route("/api/events", routes.events, methods=["GET"]),
+            Route("/metrics", routes.metrics, methods=["GET"]),
+            Route("/api/session", routes.session, methods=["POST", "DELETE"]),
+            Route("/api/session/beat", routes.beat, methods=["POST"]),
             Route("/api/overview", routes.overview, methods=["GET"]),
             Route("/api/{path:path}", routes.operation, methods=["GET", "POST"]),
         ],
         exception_handlers={Exception: _failed, 404: _no_route, 405: _no_method},
-        middleware=[Middleware(_SafeHeaders)],
+        middleware=[Middleware(_SafeHeaders), Middleware(_AddressCheck, access=server.access)],
         max_body_size=MOST_BODY,
     )
     return app  # noqa: RET504 - mypy knows its type
@@ -130,7 +157,7 @@ class Routes:
 
     async def page(self, request: Request) -> Response:
         """The page; ``?token=`` becomes a cookie, and leaves the address."""
-        return await self._guarded(request, self._page, link=True)
+        return await self._guarded(request, self._page)
 
     async def _page(self, request: Request) -> Response:
         access = self._server.access
@@ -148,7 +175,7 @@ class Routes:
 
     async def asset(self, request: Request) -> Response:
         """A file of the page."""
-        return await self._guarded(request, self._asset, link=True)
+        return await self._guarded(request, self._asset)
 
     async def _asset(self, request: Request) -> Response:
         found = self._server.assets.get(request.path_params["name"])
@@ -177,19 +204,76 @@ class Routes:
     async def _overview(self, request: Request) -> Response:
         await self._caller(request)
         server = self._server
-        body = await server.in_thread(lambda: server.overview.get(server.clients.reader()))
+        parts = server.parts.about() if server.parts is not None else []
+        body = await server.in_thread(lambda: server.overview.get(server.clients.reader(), parts))
         return _json(200, body)
 
     async def healthz(self, request: Request) -> Response:
         """Whether the store takes a commit and shows it again."""
         return await self._guarded(request, self._healthz)
 
-    async def _healthz(self, _: Request) -> Response:
+    async def _healthz(self, request: Request) -> Response:
         from interlock.faces.http.health import healthz
 
         server = self._server
-        body, status = await server.in_thread(lambda: healthz(server.clients))
-        return _json(status, body)
+        about, status = await server.in_thread(lambda: healthz(server.clients))
+        try:
+            await self._caller(request)
+        except Refused:  # a balancer has no token, and needs no more than this
+            return _json(status, encoded({"status": about["status"]}))
+        parts = server.parts.about() if server.parts is not None else []
+        return _json(status, encoded({**about, "parts": parts}))
+
+    async def openapi(self, request: Request) -> Response:
+        """The description of the API."""
+        return await self._guarded(request, self._openapi)
+
+    async def _openapi(self, request: Request) -> Response:
+        from interlock.faces.http.openapi import description
+
+        await self._caller(request)
+        return _json(200, await self._server.in_thread(description))
+
+    async def metrics(self, request: Request) -> Response:
+        """Numbers for a monitor."""
+        return await self._guarded(request, self._metrics)
+
+    async def _metrics(self, request: Request) -> Response:
+        from interlock.faces.metrics import metrics_text
+
+        await self._caller(request)
+        server = self._server
+        text = await server.in_thread(lambda: metrics_text(server.clients.reader()))
+        return Response(text, media_type="text/plain; version=0.0.4")
+
+    async def session(self, request: Request) -> Response:
+        """Begin a session, or end it."""
+        return await self._guarded(request, self._session)
+
+    async def _session(self, request: Request) -> Response:
+        handles = self._server.handles
+        caller = await self._caller(request)
+        if request.method == "POST":
+            asked = session_request(await _body(request))
+            return _json(
+                *answer(await self._server.in_thread(lambda: handles.begin(caller, asked)))
+            )
+        handle = _handle(request)
+        return _json(*answer(await self._server.in_thread(lambda: handles.end(caller, handle))))
+
+    async def beat(self, request: Request) -> Response:
+        """Renew a session."""
+        return await self._guarded(request, self._beat)
+
+    async def _beat(self, request: Request) -> Response:
+        caller, handle = await self._caller(request), _handle(request)
+        server = self._server
+
+        def beat() -> object:
+            session, _ = server.handles.session(caller, handle)
+            return server.clients.of_session(session).beat()
+
+        return _json(*answer(await server.in_thread(beat)))
 
     async def operation(self, request: Request) -> Response:
         """An operation."""
@@ -218,7 +302,8 @@ class Routes:
     ) -> Response:
         server = self._server
         stopped = threading.Event()
-        call = Call(server, endpoint, asked, caller, stopped)
+        actor = await self._actor(request, caller)
+        call = Call(server, endpoint, asked, actor, stopped)
         if not endpoint.joins(asked) and not endpoint.may_wait(asked):
             outcome = await server.in_thread(call.run)
             return _json(*answer(outcome))
@@ -236,6 +321,17 @@ class Routes:
             await server.in_thread(lambda: give_back.release(call.client(), grants))
         return _json(*answer(outcome))
 
+    async def _actor(self, request: Request, caller: Caller) -> Actor:
+        """In whose name a request acts: that of its session, else that of its token."""
+        handle = request.headers.get(HEADER)
+        actor = Actor(caller.agent, "")
+        if handle is not None:
+            handles = self._server.handles
+            session, agent = await self._server.in_thread(lambda: handles.session(caller, handle))
+            actor = Actor(agent, session)
+        require_named(request.headers.get(AGENT_HEADER), actor.agent)
+        return actor
+
     async def _caller(self, request: Request) -> Caller:
         access = self._server.access
         access.check_query(request.query_params.keys())
@@ -245,14 +341,19 @@ class Routes:
             return access.caller(None, None)
         return await self._server.in_thread(lambda: access.caller(authorization, cookie))
 
-    async def _guarded(self, request: Request, handler: Handler, *, link: bool = False) -> Response:
-        """Check where a request comes from, then answer it; an error becomes its answer."""
+    async def _guarded(self, request: Request, handler: Handler) -> Response:
+        """Answer a request; an error becomes its answer."""
         try:
-            host = request.headers.get("host")
-            self._server.access.check_address(host, request.headers, link=link)
             return await handler(request)
         except InterlockError as error:
             return _error(error)
+
+
+class Actor(NamedTuple):
+    """In whose name a request acts; without a session as a shell command does."""
+
+    agent: str
+    session: str
 
 
 class Call:
@@ -263,26 +364,33 @@ class Call:
         server: Server,
         endpoint: Endpoint,
         asked: OperationRequest,
-        caller: Caller,
+        actor: Actor,
         stopped: threading.Event,
     ) -> None:
         self._server = server
         self._endpoint = endpoint
         self._asked = asked
-        self._caller = caller
+        self._actor = actor
         self._stopped = stopped
 
     def client(self) -> Fleet:
         """The client that the request acts through."""
-        return self._server.clients.of_agent(self._caller.agent)
+        clients, actor = self._server.clients, self._actor
+        if actor.session:
+            return clients.of_session(actor.session).fleet
+        return clients.of_agent(actor.agent)
 
     def run(self) -> Any:  # noqa: ANN401 - as the operation answers
         """The outcome; None if the call was stopped while it waited."""
-        clients, agent = self._server.clients, self._caller.agent
-        if self._endpoint.joins(self._asked):
-            with clients.joined(agent) as fleet:
+        clients, actor = self._server.clients, self._actor
+        waits = self._endpoint.joins(self._asked)
+        if actor.session and waits:
+            with clients.of_session(actor.session).kept() as fleet:
                 return self._act(fleet)
-        return self._act(clients.of_agent(agent))
+        if waits:
+            with clients.joined(actor.agent) as fleet:
+                return self._act(fleet)
+        return self._act(self.client())
 
     def _act(self, fleet: Fleet) -> Any:  # noqa: ANN401
         from interlock.client import METHODS
@@ -314,6 +422,26 @@ class _EventResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._server.streams -= 1
+
+
+class _AddressCheck:
+    """Refuses what a foreign page may have sent, before anything else is done."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            path = scope["path"]
+            link = scope["method"] == "GET" and (path == "/" or path.startswith("/assets/"))
+            try:
+                self._access.check_address(headers.get("host"), headers, link=link)
+            except Refused as error:
+                await _error(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class _SafeHeaders:
@@ -349,6 +477,13 @@ async def _body(request: Request) -> bytes:
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def _handle(request: Request) -> str:
+    handle = request.headers.get(HEADER)
+    if not handle:
+        raise BadInput("which session? send its handle in the header Interlock-Session")
+    return handle
 
 
 def _revision(text: str | None) -> int | None:

@@ -4,7 +4,7 @@ A request without a session acts as a shell command does: its grants live by the
 wait gets a session for as long as it lasts.  A request with the handle of a session acts in that
 session, which lives for its ttl after its last request; a call that waits renews it.
 
-If the store is removed or replaced, the next request opens it again, and all clients begin anew.
+If the store is removed or replaced, the next request opens it again, and new clients are made.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SessionClient:
         self._lock = threading.Lock()
 
     def renew(self) -> None:
-        """Renew the session, unless that was done a moment ago; Lapsed if it is over."""
+        """Renew the session, unless that was done a moment ago; an error if it has expired."""
         context = self.fleet.context
         now = context.runner.clock.monotonic()
         with self._lock:
@@ -53,6 +53,13 @@ class SessionClient:
             if not drive(context.sessions.beat(session), context.store):
                 raise Lapsed(f"session {session} is over; begin another one: POST /api/session")
             self._renewed = now
+
+    def beat(self) -> Any:  # noqa: ANN401 - as ``agent beat`` answers
+        """Renew the session now."""
+        done = self.fleet.agents.beat()
+        with self._lock:
+            self._renewed = self.fleet.context.runner.clock.monotonic()
+        return done
 
     @contextmanager
     def kept(self) -> Iterator[Fleet]:
@@ -84,7 +91,7 @@ class Clients:
         self._by_agent: dict[str, Fleet] = {}
         self._by_session: dict[str, SessionClient] = {}
         self.opened = 0
-        """How often the store was opened: a reader that sees another number begins anew."""
+        """How often the store was opened: a reader that sees another number starts again."""
 
     @property
     def store(self) -> Store:
@@ -121,8 +128,18 @@ class Clients:
             with suppress(InterlockError, OSError):  # then the session expires
                 fleet.close()
 
+    @contextmanager
+    def own(self) -> Iterator[Fleet]:
+        """A client without a name for one user alone, as long as the block lasts."""
+        fleet = self._made(self.store, "", join=False)
+        try:
+            yield fleet
+        finally:
+            with suppress(InterlockError, OSError):
+                fleet.close()
+
     def of_session(self, session: str) -> SessionClient:
-        """The client of a session; Lapsed if it is over."""
+        """The client of a session; an error if it has expired."""
         with self._lock:
             store = self.store
             found = self._by_session.pop(session, None)

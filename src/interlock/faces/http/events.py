@@ -5,7 +5,7 @@ reader has a position in the ring; a wake-up brings it everything since then in 
 that is slower than the events holds up no other: it finds what the ring still has, and a ``resync``
 if that is not everything.
 
-    event: hello    the first: the revision from which the stream goes on, and who reads
+    event: hello    the first: the revision from which the stream goes on, and its reader
     event: change   an event of the record, as ``interlock observe --json`` prints it
     event: resync   something is missing; read everything again
     event: store    the store is ``away`` or ``back``
@@ -37,7 +37,7 @@ MOST_EVENTS = 20_000
 MOST_BYTES = 16 * 1024 * 1024
 HEARTBEAT = 15.0
 """Seconds after which a silent stream says that it lives."""
-_SLICE = 0.5
+_SLICE = 0.25
 """Seconds after which the thread looks whether the store still answers."""
 _AGAIN = 0.5
 
@@ -235,7 +235,7 @@ class EventFeed:
                     return
 
     def _begin(self, revision: int) -> None:
-        """The store is open: readers of before know nothing of what happened meanwhile."""
+        """The store is open: earlier readers may have missed events."""
         ring = self._ring
         again = ring.revision > 0
         ring.restart(revision)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.errors import InterlockError, StoreTrouble
-from interlock.faces.json_output import encoded
 from interlock.runtime.identity import Actor
 from interlock.steps import Op, Read, drive
 
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 FRESH = 1.0
 """Seconds for which an answer is used again: many may ask, and each commit costs a write."""
 _lock = threading.Lock()
-_last: tuple[float, bytes, int] = (float("-inf"), b"", 0)
+_last: tuple[float, dict[str, Any], int] = (float("-inf"), {}, 0)
 
 
-def healthz(clients: Clients) -> tuple[bytes, int]:
+def healthz(clients: Clients) -> tuple[dict[str, Any], int]:
     """The answer and its status: 200 if the store took a commit and showed it again, else 503."""
     global _last  # noqa: PLW0603 - of the one server of this process
     with _lock:
@@ -33,16 +32,16 @@ def healthz(clients: Clients) -> tuple[bytes, int]:
         return _last[1:]
 
 
-def _checked(clients: Clients) -> tuple[bytes, int]:
+def _checked(clients: Clients) -> tuple[dict[str, Any], int]:
     began = time.monotonic()
     try:
         fleet = clients.reader()
         revision = drive(_commit_and_read(fleet.context.runner), fleet.store)
     except InterlockError as error:
         about: dict[str, Any] = {"status": "failing", "error": error.code, "message": str(error)}
-        return encoded(about), 503
+        return about, 503
     took = round((time.monotonic() - began) * 1000, 1)
-    return encoded({"status": "ok", "revision": revision, "commit_ms": took}), 200
+    return {"status": "ok", "revision": revision, "commit_ms": took}, 200
 
 
 def _commit_and_read(runner: Runner) -> Op[int]:

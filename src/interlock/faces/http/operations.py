@@ -34,8 +34,14 @@ LONGEST_WAIT = 50.0
 """Seconds that a call waits at most: clients and proxies give up after a minute."""
 CHANGING = {"inbox": "ack"}
 """Operations that read unless this flag is given."""
-_LEFT_OUT = {"maintain": frozenset({"guards", "for"}), "observe": frozenset({"noun", "after"})}
-"""Fields for work that has no end, which the server itself does."""
+_LEFT_OUT = {
+    "agent log": frozenset({"upload"}),
+    "maintain": frozenset({"guards", "for"}),
+    "observe": frozenset({"noun", "after"}),
+}
+"""Fields for work that has no end or needs a file."""
+_NOT_OFFERED = frozenset({"record export"})
+"""What writes a file or a stream."""
 _DEEPEST = 64
 
 
@@ -101,7 +107,7 @@ class Endpoint:
         if missing := [each for each in known.values() if each.required and each.name not in given]:
             raise BadInput(f"{missing[0].name} is missing: {missing[0].help}")
         for name, value in given.items():
-            _check(known[name], value)
+            given[name] = _checked(known[name], value)
         self._tool.cut_wait(given, LONGEST_WAIT)
         try:
             return msgspec.convert(given, self.operation.request, strict=strict)
@@ -112,7 +118,8 @@ class Endpoint:
 @cache
 def endpoints() -> Mapping[str, Endpoint]:
     """All operations of the API, by their paths below ``/api/``."""
-    offered = [each for each in registry.operations() if is_tool(each, local=False)]
+    tools = [each for each in registry.operations() if is_tool(each, local=False)]
+    offered = [each for each in tools if each.name not in _NOT_OFFERED]
     return {path_of(each.name): Endpoint(each) for each in offered}
 
 
@@ -165,8 +172,10 @@ def _parsed(field: Field, text: str) -> object:
     return text
 
 
-def _check(field: Field, value: object) -> None:
-    """What a type alone does not say."""
+def _checked(field: Field, value: object) -> object:
+    """The value of a field, held to what a type alone does not say."""
+    if field.kind == "int" and isinstance(value, float) and value.is_integer():
+        value = int(value)  # a number of JSON is whole by its value
     if field.kind == "int" and isinstance(value, int) and not isinstance(value, bool):
         if not field.least <= value <= field.most:
             raise BadInput(f"{field.name} is out of bounds; give {field.least} to {field.most}")
@@ -175,6 +184,7 @@ def _check(field: Field, value: object) -> None:
     elif field.kind == "duration" and value is not None:
         text: Any = value
         validate.wait_time(text) if field.forever else validate.duration(text, field.name)
+    return value
 
 
 def _depth(value: object) -> int:

@@ -50,7 +50,7 @@ class OverviewCache:
         self._revision = -1
         self._body = b""
 
-    def get(self, fleet: Fleet) -> bytes:
+    def get(self, fleet: Fleet, parts: list[dict[str, Any]]) -> bytes:
         """The overview, made now or a moment ago."""
         with self._lock:
             now = time.monotonic()
@@ -58,7 +58,7 @@ class OverviewCache:
                 return self._body
             revision = fleet.store.read().revision
             if revision != self._revision or now - self._made > OLDEST:
-                self._body = encoded(overview(fleet))
+                self._body = encoded({**overview(fleet), "parts": parts})
                 self._revision = revision
             self._made = time.monotonic()
             return self._body

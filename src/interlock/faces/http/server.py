@@ -13,13 +13,15 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from interlock import store_location
 from interlock.core import validate
 from interlock.errors import BadInput
-from interlock.faces.cli.command import write, write_json
-from interlock.faces.cli.connect import CommandIdentity, hush, speak_up, url_of
+from interlock.faces.cli.command import answer, note
+from interlock.faces.cli.connect import CommandIdentity, hush, opened, speak_up, url_of
+from interlock.nouns.fleet.server_noun import NoServer, ServerAddress, Serving
+from interlock.steps import drive
 from interlock.stores import is_network, open_store
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from interlock.faces.cli.parse import Parsed
     from interlock.faces.http.app import Server
     from interlock.nouns.fleet.server_noun import UpRequest
+    from interlock.steps import Op
     from interlock.store import Store
 
 MISSING = "'interlock up' needs two more packages; run: pip install 'interlock[web]'"
@@ -38,12 +41,14 @@ _PATIENCE = 2
 def up(parsed: Parsed) -> int:
     """Serve until a signal ends it."""
     request: UpRequest = parsed.request
+    if request.token is not None or request.tokens or request.revoke is not None:
+        return _tokens(parsed, request)
     try:
         import uvicorn
         from starlette import applications  # noqa: F401
     except ImportError:
         raise BadInput(MISSING) from None
-    from interlock.faces.http.access import Access, is_loopback, listening_names
+    from interlock.faces.http.access import Access, StoreTokens, is_loopback, listening_names
     from interlock.faces.http.app import Server, make_app
     from interlock.faces.http.clients import Clients
 
@@ -53,12 +58,18 @@ def up(parsed: Parsed) -> int:
     if is_network(place):
         hush()
     clients = Clients(lambda: _opened(place), key=identity.key or "")
-    place = url_of(clients.store, place)  # the folder may not be ours for ever
+    place = url_of(clients.store, place)  # the command may leave its folder
     speak_up()
     open_ = request.socket is not None or is_loopback(request.host)
-    if not open_:
-        raise BadInput("beyond this machine a server needs tokens, which it does not have yet")
-    access = Access(agent=agent, hosts=listening_names(request.host), open_=open_)
+    hosts = listening_names(request.host) | set(request.allow_host)
+    if is_loopback(request.host):
+        hosts = set(request.allow_host)
+    access = Access(
+        agent=agent,
+        hosts=hosts,
+        open_=open_ and not request.require_token,
+        tokens=StoreTokens(clients),
+    )
     server = Server(clients, access)
     bound = _bound_unix(request.socket) if request.socket else _bound(request.host, request.port)
     config = uvicorn.Config(
@@ -73,12 +84,10 @@ def up(parsed: Parsed) -> int:
         h11_max_incomplete_event_size=64 * 1024,
     )
     address = request.socket or _address(bound)
-    if parsed.common.json:
-        write_json({"url": address, "agent": agent})
-    else:
-        write(f"serving {address} as {agent}; stop with Ctrl-C\n".encode())
+    access.cookie = f"interlock_{bound.getsockname()[1]}" if not request.socket else "interlock"
+    answer(parsed, Serving(url=address, agent=agent))
     try:
-        asyncio.run(_serve(config, server, bound))
+        asyncio.run(_serve(config, server, bound, address))
     finally:
         server.close()
         if request.socket:
@@ -87,11 +96,60 @@ def up(parsed: Parsed) -> int:
     return 0
 
 
-async def _serve(config: object, server: Server, bound: socket.socket) -> None:
+def _tokens(parsed: Parsed, request: UpRequest) -> int:
+    """Make, list or revoke tokens."""
+    from interlock.nouns.fleet import server_service as service
+
+    if sum((request.token is not None, request.tokens, request.revoke is not None)) > 1:
+        raise BadInput("give one of --token, --tokens and --revoke")
+    identity = CommandIdentity(parsed.common)
+    agent = validate.own_agent_name(identity.agent or f"person:{_user()}")
+    with opened(identity.store, agent=agent, join=False, create=False) as fleet:
+        runner, actor = fleet.context.runner, fleet.context.identity.actor
+        op: Op[Any]
+        if request.token is not None:
+            op = service.make_token(runner, actor, request.token, request.name or "")
+        elif request.revoke is not None:
+            op = service.revoke_token(runner, actor, request.revoke)
+        else:
+            op = service.list_tokens()
+        return answer(parsed, drive(op, fleet.store))
+
+
+def open_page(parsed: Parsed) -> int:
+    """Print the address of a server of this store, or show its page."""
+    from interlock.faces.cli.connect import connected
+    from interlock.nouns.fleet.server_service import running_servers
+
+    with connected(parsed) as fleet:
+        found = drive(running_servers(), fleet.store)
+    here = os.uname().nodename
+    found.sort(key=lambda each: each.host != here)
+    if not found:
+        return answer(parsed, NoServer())
+    first = found[0]
+    shown = parsed.request.browser and _shown(first.url)
+    return answer(
+        parsed, ServerAddress(url=first.url, host=first.host, agent=first.agent, opened=shown)
+    )
+
+
+def _shown(url: str) -> bool:
+    import webbrowser
+
+    if not url.startswith("http"):
+        raise BadInput(f"a browser cannot show a Unix socket; start a server with --port: {url}")
+    if webbrowser.open(url):
+        return True
+    note("there is no browser to show it; open the address yourself")
+    return False
+
+
+async def _serve(config: object, server: Server, bound: socket.socket, address: str) -> None:
     import uvicorn
 
     class Uvicorn(uvicorn.Server):
-        """Ends the streams first; by itself uvicorn would wait for them for ever."""
+        """Ends the streams first; by itself uvicorn would wait for them without limit."""
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             server.stop()
@@ -111,7 +169,7 @@ async def _serve(config: object, server: Server, bound: socket.socket) -> None:
                 for each, handler in before.items():
                     signal.signal(each, handler)
 
-    server.start()
+    server.start(address)
     await Uvicorn(config).serve(sockets=[bound])  # type: ignore[arg-type]
 
 

@@ -2,9 +2,12 @@
 
 from typing import Annotated
 
-from msgspec import field
+from msgspec import Struct, field
 
-from interlock.runtime.noun import Noun
+from interlock.core import keys
+from interlock.core.decision import Success
+from interlock.core.outcomes import Listing, Nothing
+from interlock.runtime.noun import KeyKind, Noun
 from interlock.runtime.operation import Duration, Operation, Request, option
 
 
@@ -39,10 +42,93 @@ class UpRequest(Request, frozen=True, kw_only=True):
     name: Annotated[
         str | None, option("name", "the agent that the page acts as; person:USER unless set")
     ] = field(default=None, name="as")
+    require_token: Annotated[
+        bool, option("flag", "accept no request without a token, not even from this machine")
+    ] = False
+    allow_host: Annotated[
+        tuple[str, ...], option("names", "another name by which callers reach this server")
+    ] = ()
+    token: Annotated[
+        str | None,
+        option("name", "make a token with this role (read, act, admin), print it once, and end"),
+    ] = None
+    tokens: Annotated[bool, option("flag", "list the tokens, and end")] = False
+    revoke: Annotated[str | None, option("name", "revoke the token with this id, and end")] = None
+
+
+class OpenRequest(Request, frozen=True, kw_only=True):
+    """Find the page."""
+
+    browser: Annotated[bool, option("flag", "show it in a browser")] = False
+
+
+class Serving(Success, frozen=True, kw_only=True, tag="serving"):
+    """The server listens; ``agent`` is the one that its page acts as."""
+
+    url: str
+    agent: str
+
+
+class TokenMade(Success, frozen=True, kw_only=True, tag="token_made"):
+    """The token, which is shown this once; the store has only its hash."""
+
+    id: str
+    role: str
+    agent: str
+    token: str
+
+
+class TokenRevoked(Success, frozen=True, kw_only=True, tag="token_revoked"):
+    """No server accepts the token any more, a few seconds from now at the latest."""
+
+    id: str
+
+
+class NoToken(Nothing, frozen=True, kw_only=True, tag="nothing"):
+    """There is no token with this id."""
+
+    id: str
+
+
+class TokenView(Struct, frozen=True, kw_only=True):
+    """A token, without its secret: the role, the agent that it speaks for, who made it and when."""
+
+    id: str
+    role: str
+    agent: str
+    by: str
+    at: float
+
+
+class TokenList(Listing[TokenView], frozen=True, kw_only=True):
+    """All tokens of the servers of this store."""
+
+    listed = "tokens"
+
+    tokens: tuple[TokenView, ...]
+
+
+class ServerAddress(Success, frozen=True, kw_only=True, tag="address"):
+    """Where a server of this store runs; ``opened`` if a browser was asked to show its page."""
+
+    url: str
+    host: str
+    agent: str
+    opened: bool = False
+
+
+class NoServer(Nothing, frozen=True, kw_only=True, tag="nothing"):
+    """No server of this store runs, as far as the store knows."""
 
 
 NOUN = Noun(
     name="server",
+    texts=("interlock.nouns.fleet.server_text",),
+    keys=(
+        KeyKind(
+            prefix=keys.SERVER_TOKENS, read="interlock.nouns.fleet.server_service:decode_token"
+        ),
+    ),
     operations=(
         Operation(
             name="mcp",
@@ -55,12 +141,32 @@ NOUN = Noun(
         ),
         Operation(
             name="up",
-            help="serve the page and the HTTP API, on this machine unless told",
+            help="serve the page and the HTTP API, by default on this machine alone",
             request=UpRequest,
-            outcomes=(),
+            outcomes=(
+                Serving,
+                TokenMade,
+                TokenList,
+                TokenRevoked,
+                NoToken,
+            ),
             needs="nothing",
             in_shell="interlock.faces.http.server:up",
-            examples=("interlock up", "interlock up --port 0 --as maria"),
+            examples=(
+                "interlock up",
+                "interlock up --host 0.0.0.0 --port 7700",
+                "interlock up --token act --as ada",
+            ),
+        ),
+        Operation(
+            name="open",
+            help="print the address of this store's page, or show it in a browser",
+            request=OpenRequest,
+            outcomes=(ServerAddress, NoServer),
+            needs="store",
+            reads=True,
+            in_shell="interlock.faces.http.server:open_page",
+            examples=("interlock open", "interlock open --browser"),
         ),
     ),
 )

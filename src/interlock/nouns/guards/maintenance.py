@@ -61,14 +61,14 @@ class GuardMaintenance:
         """Go on until the time is up; one round if there is none."""
         ends = self._clock.monotonic() + self._seconds
         if not self._seconds:
-            yield from self._keep_house()
+            yield from self.keep_house()
             yield from self.poller.round()
         else:
-            self.poller.also = self._keep_house
+            self.poller.also = self.keep_house
             yield from self.poller.run(ends)
         return self.outcome
 
-    def _keep_house(self) -> Op[None]:
+    def keep_house(self) -> Op[None]:
         """Do what is due: a pass over the whole store, or over the gates."""
         began = self._clock.monotonic()
         if began >= self._next_pass:

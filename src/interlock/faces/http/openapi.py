@@ -1,0 +1,311 @@
+"""The description of the API (OpenAPI 3.1), made from the declarations of operations.
+
+A request has the fields of its declaration, with the bounds that ``core/validate.py`` applies; an
+answer is described as ``interlock schema`` describes it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import inspect as kinds
+
+from interlock.core import validate
+from interlock.core.decision import Outcome
+from interlock.faces import schema as schemas
+from interlock.faces.http.access import CODES, needed
+from interlock.faces.http.operations import Endpoint, endpoints
+from interlock.faces.mcp.tools import in_argument_words
+from interlock.faces.schema import Schema
+from interlock.runtime.operation import Field
+from interlock.version import __version__
+
+_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+_TEXT = r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$"
+_DAY = r"20[2-9][0-9]-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
+_MOMENT = rf"^([0-9]{{1,4}}[smh]|{_DAY}T([01][0-9]|2[0-3]):[0-5][0-9]Z)$"
+_NAME: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": validate.NAME_LIMIT,
+    "pattern": validate.NAME_PATTERN,
+}
+_DURATION: Schema = {
+    "anyOf": [
+        {"type": "number", "minimum": 0, "maximum": validate.LONGEST},
+        {"type": "string", "pattern": validate.DURATION_PATTERN},
+    ]
+}
+_FOREVER: Schema = {"anyOf": [*_DURATION["anyOf"], {"const": "forever"}]}
+_KINDS: dict[str, Schema] = {
+    "body": {"type": "string", "maxLength": 16_000, "pattern": _TEXT},
+    "count": {"type": "integer", "minimum": 0},
+    "duration": _DURATION,
+    "flag": {"type": "boolean"},
+    "grants": {
+        "type": "string",
+        "pattern": r"^(lock|sem|task)/[A-Za-z0-9_.-]{1,60}=[1-9][0-9]{0,14}$",
+    },
+    "json": {},
+    "name": _NAME,
+    "names": _NAME,
+    "text": {"type": "string", "maxLength": 200, "pattern": _LINE},
+    "things": {"type": "string", "pattern": r"^(lock|sem)/[A-Za-z0-9_][A-Za-z0-9_.-]{0,60}$"},
+    "values": {"type": "object"},
+}
+_FIELDS: dict[str, Schema] = {
+    "act": {"enum": ["request", "inform", "escalate"]},
+    "missed": {"enum": ["once", "all", "none"]},
+    **{
+        name: {"type": "string", "pattern": _MOMENT}
+        for name in ("at", "deadline", "not_before", "since", "start", "until")
+    },
+}
+"""Texts that are not any text, by the names of their fields."""
+_EVENTS = "Server-sent events: hello, change, resync and store; the id of a change is its revision."
+_HEADER = "The handle of a session, from POST /api/session; without one the caller's own name acts."
+
+
+@cache
+def description() -> bytes:
+    """The whole description, as JSON."""
+    return msgspec.json.encode(openapi())
+
+
+def openapi() -> dict[str, Any]:
+    """The whole description."""
+    definitions: dict[type[msgspec.Struct], Schema] = {}
+    paths: dict[str, Any] = {}
+    for endpoint in endpoints().values():
+        paths[f"/api/{endpoint.path}"] = _path(endpoint, definitions)
+    paths |= _own_paths()
+    whole = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Interlock",
+            "version": __version__,
+            "summary": "Tasks, locks, semaphores and messages for fleets of agents.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "security": [{}, {"token": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {**schemas.named(definitions), "Error": _error()},
+        },
+    }
+    placed: dict[str, Any] = _placed(whole)
+    return placed
+
+
+def request_schema(endpoint: Endpoint) -> Schema:
+    """The body of a request."""
+    types = {each.encode_name: each.type for each in _fields(endpoint)}
+    properties = {name: _field(each, types[name]) for name, each in endpoint.fields.items()}
+    found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required := [each.name for each in endpoint.fields.values() if each.required]:
+        found["required"] = required
+    return found
+
+
+def _path(endpoint: Endpoint, definitions: dict[type[msgspec.Struct], Schema]) -> dict[str, Any]:
+    operation = endpoint.operation
+    answers = schemas.answers_of(operation.name, definitions)
+    about = {
+        "summary": in_argument_words(operation.help),
+        "tags": [operation.name.partition(" ")[0]],
+        "responses": _responses(answers),
+    }
+    role = needed(operation.name, changes=not operation.reads)
+    session = {"name": "Interlock-Session", "in": "header", "schema": {"type": "string"}}
+    session = {**session, "description": _HEADER}
+    body = {"application/json": {"schema": request_schema(endpoint)}}
+    id_ = operation.name.replace(" ", "_")
+    whole: dict[str, Any] = {
+        "post": {
+            "operationId": id_,
+            **about,
+            "description": f"Needs the role {role}.",
+            "parameters": [session],
+            "requestBody": {"required": bool(_required(endpoint)), "content": body},
+        }
+    }
+    if endpoint.reads:
+        whole["get"] = {
+            "operationId": f"{id_}_get",
+            **about,
+            "parameters": [*_parameters(endpoint), session],
+        }
+    return whole
+
+
+def _parameters(endpoint: Endpoint) -> list[Schema]:
+    properties = request_schema(endpoint)["properties"]
+    found = []
+    for name, field in endpoint.fields.items():
+        described: Schema = {"name": name, "in": "query", "required": field.required}
+        shape = {key: each for key, each in properties[name].items() if key != "description"}
+        if field.kind in ("json", "values"):
+            described["content"] = {"application/json": {"schema": shape}}
+        else:
+            described["schema"] = _without_null(shape)
+        found.append({**described, "description": properties[name]["description"]})
+    return found
+
+
+def _required(endpoint: Endpoint) -> list[str]:
+    return [each.name for each in endpoint.fields.values() if each.required]
+
+
+def _fields(endpoint: Endpoint) -> tuple[kinds.Field, ...]:
+    info = kinds.type_info(endpoint.operation.request)
+    assert isinstance(info, kinds.StructType)  # noqa: S101 - for type checkers
+    return info.fields
+
+
+def _field(field: Field, kind: kinds.Type) -> Schema:
+    inside = kind.type if isinstance(kind, kinds.Metadata) else kind
+    types = inside.types if isinstance(inside, kinds.UnionType) else (inside,)
+    shape = _shape(field, types)
+    if field.repeats:
+        shape = {"type": "array", "items": shape, "maxItems": validate.CAN_LIMIT}
+        if field.required:
+            shape["minItems"] = 1
+    if any(isinstance(each, kinds.NoneType) for each in types):
+        shape = {"anyOf": [shape, {"type": "null"}]}
+    return {**shape, "description": in_argument_words(field.help)}
+
+
+def _shape(field: Field, types: tuple[kinds.Type, ...]) -> Schema:
+    for each in types:
+        if isinstance(each, kinds.LiteralType):
+            return {"enum": list(each.values)}
+    if field.kind == "int":
+        return {"type": "integer", "minimum": field.least, "maximum": field.most}
+    if field.kind == "duration" and field.forever:
+        return dict(_FOREVER)
+    if field.kind == "text" and field.name in _FIELDS:
+        return dict(_FIELDS[field.name])
+    return dict(_KINDS[field.kind])
+
+
+def _without_null(shape: Schema) -> Schema:
+    """What a parameter in an address can be."""
+    some = [each for each in shape.get("anyOf", ()) if each != {"type": "null"}]
+    if not some:
+        return shape
+    return some[0] if len(some) == 1 else {**shape, "anyOf": some}
+
+
+def _responses(answers: list[tuple[type, Schema]]) -> dict[str, Any]:
+    by_status: dict[int, list[Schema]] = {}
+    for kind, shape in answers:
+        status = kind.http_status if issubclass(kind, Outcome) else 200
+        by_status.setdefault(status, []).append(shape)
+    error = {"$ref": "#/$defs/Error"}
+    found = {}
+    for status in sorted({*by_status, 400, 403, 404, 409}):
+        shapes = by_status.get(status, [])
+        if status != 200:  # noqa: PLR2004
+            shapes = [*shapes, error]
+        if not shapes:
+            continue
+        said = "done" if status == 200 else "not done"  # noqa: PLR2004
+        shape = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
+        found[str(status)] = _response(said, shape)
+    return {**found, "default": _response("an error", error)}
+
+
+def _response(said: str, shape: Schema) -> dict[str, Any]:
+    return {"description": said, "content": {"application/json": {"schema": shape}}}
+
+
+def _error() -> Schema:
+    """An error of the API: one of the tree, or one of the server itself."""
+    known = schemas.named({})["Error"]
+    codes = sorted({*known["properties"]["error"]["enum"], *CODES})
+    return {**known, "properties": {**known["properties"], "error": {"enum": codes}}}
+
+
+def _own_paths() -> dict[str, Any]:
+    """What the server offers beside the operations."""
+    error = {"default": _response("an error", {"$ref": "#/$defs/Error"})}
+    handle = {"name": "Interlock-Session", "in": "header", "required": True}
+    header = {**handle, "schema": {"type": "string"}, "description": _HEADER}
+    any_object = _response("done", {"type": "object"})
+    asked = {
+        "type": "object",
+        "properties": {
+            "agent": {**_NAME, "description": "its name; the caller's own unless given"},
+            "ttl": {
+                "type": "number", "minimum": 1, "maximum": 86400,
+                "description": "seconds that it lives after its last request",
+            },
+            "can": {"type": "array", "items": _NAME, "description": "its abilities"},
+        },
+        "additionalProperties": False,
+    }  # fmt: skip
+    begin = {"200": any_object, **error}
+    after = {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}}
+    stream = {"description": _EVENTS, "content": {"text/event-stream": {}}}
+    return {
+        "/api/session": {
+            "post": {
+                "operationId": "session_begin",
+                "summary": "begin a session; its handle is for the header Interlock-Session",
+                "requestBody": {"content": {"application/json": {"schema": asked}}},
+                "responses": begin,
+            },
+            "delete": {
+                "operationId": "session_end",
+                "summary": "end a session, which releases what it holds",
+                "parameters": [header],
+                "responses": begin,
+            },
+        },
+        "/api/session/beat": {
+            "post": {
+                "operationId": "session_beat",
+                "summary": "renew a session",
+                "parameters": [header],
+                "responses": begin,
+            }
+        },
+        "/api/overview": {
+            "get": {
+                "operationId": "overview",
+                "summary": "what needs a person, agents, tasks, locks and problems in one answer",
+                "responses": begin,
+            }
+        },
+        "/api/events": {
+            "get": {
+                "operationId": "events",
+                "summary": "follow every event as it is recorded",
+                "parameters": [after],
+                "responses": {"200": stream, **error},
+            }
+        },
+        "/healthz": {
+            "get": {
+                "operationId": "healthz",
+                "summary": "whether the store takes a commit and shows it again",
+                "responses": {"200": any_object, "503": any_object},
+            }
+        },
+    }
+
+
+def _placed(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """The same with references to where OpenAPI has its schemas."""
+    if isinstance(value, dict):
+        return {
+            key: re.sub(r"^#/\$defs/", "#/components/schemas/", each)
+            if key == "$ref" and isinstance(each, str)
+            else _placed(each)
+            for key, each in value.items()
+        }
+    return [_placed(each) for each in value] if isinstance(value, list) else value

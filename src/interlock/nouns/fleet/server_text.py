@@ -1,0 +1,60 @@
+"""What the commands about servers answer, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interlock.core.safe_text import printable
+from interlock.runtime.text import ago
+
+if TYPE_CHECKING:
+    from interlock.nouns.fleet import server_noun as outcomes
+    from interlock.runtime.text import Paint, Text
+
+
+def _serving(outcome: outcomes.Serving, _: Paint) -> str:
+    return f"serving {outcome.url} as {outcome.agent}; stop with Ctrl-C"
+
+
+def _made(outcome: outcomes.TokenMade, _: Paint) -> str:
+    return (
+        f"{outcome.token}\n"
+        f"role {outcome.role}, for {outcome.agent}; it is not shown again, and"
+        f" 'interlock up --revoke {outcome.id}' ends it"
+    )
+
+
+def _revoked(outcome: outcomes.TokenRevoked, _: Paint) -> str:
+    return f"revoked {printable(outcome.id)}; servers refuse it within seconds"
+
+
+def _no_token(outcome: outcomes.NoToken, _: Paint) -> str:
+    return f"there is no token {printable(outcome.id)}; 'interlock up --tokens' lists them"
+
+
+def _tokens(outcome: outcomes.TokenList, _: Paint) -> str:
+    lines = [
+        f"{each.id}  {each.role:5}  {printable(each.agent)},"
+        f" made by {printable(each.by)} {ago(each.at)}"
+        for each in outcome.tokens
+    ]
+    return "\n".join(lines) or "no tokens; 'interlock up --token act' makes one"
+
+
+def _address(outcome: outcomes.ServerAddress, _: Paint) -> str:
+    return printable(outcome.url)
+
+
+def _no_server(_: outcomes.NoServer, __: Paint) -> str:
+    return "no server of this store runs; start one with 'interlock up'"
+
+
+TEXTS: dict[str, Text] = {
+    "Serving": _serving,
+    "TokenMade": _made,
+    "TokenRevoked": _revoked,
+    "NoToken": _no_token,
+    "TokenList": _tokens,
+    "ServerAddress": _address,
+    "NoServer": _no_server,
+}
