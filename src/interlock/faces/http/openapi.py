@@ -189,7 +189,7 @@ def _shape(field: Field, types: tuple[kinds.Type, ...]) -> Schema:
         return dict(_FOREVER)
     if field.kind == "text" and field.name in _FIELDS:
         return dict(_FIELDS[field.name])
-    return dict(_KINDS[field.kind])
+    return dict(_KINDS.get(field.kind, _NAME))
 
 
 def _without_null(shape: Schema) -> Schema:
