@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         Renewed,
         SessionLapsed,
     )
+    from interlock.nouns.fleet.hosts_noun import NotWoken, Primed, SetUp, SetupShown, Woken
     from interlock.nouns.fleet.metrics import MetricsWritten
     from interlock.nouns.grants.lock import (
         AlreadyFree,
@@ -185,6 +186,7 @@ if TYPE_CHECKING:
     )
     from interlock.nouns.reservations.reservation import (
         NothingReserved,
+        Overridden,
         ReservationBroken,
         ReservationConflict,
         ReservationDeadlock,
@@ -273,6 +275,7 @@ HOMES = {
         "SessionLapsed",
     ),
     "interlock.nouns.fleet.metrics": ("MetricsWritten",),
+    "interlock.nouns.fleet.hosts_noun": ("NotWoken", "Primed", "SetUp", "SetupShown", "Woken"),
     "interlock.nouns.grants.lock": (
         "AlreadyFree", "LockAcquired", "LockBroken", "LockBusy", "LockDeadlock",
         "LockExtended", "LockFenced", "LockGone", "LockGranted", "LockNotOwner",
@@ -318,7 +321,8 @@ HOMES = {
         "SwarmUnavailable", "UnknownQuarantine", "UnknownRequest",
     ),
     "interlock.nouns.reservations.reservation": (
-        "NothingReserved", "ReservationBroken", "ReservationConflict", "ReservationDeadlock",
+        "NothingReserved", "Overridden", "ReservationBroken", "ReservationConflict",
+        "ReservationDeadlock",
         "ReservationExtended", "ReservationFenced", "ReservationNotOwner",
         "ReservationQueued", "Reserved", "Unreserved",
     ),
@@ -442,9 +446,11 @@ __all__ = [
     "NotOwner",
     "NotRegistered",
     "NotSubscribed",
+    "NotWoken",
     "Nothing",
     "NothingReserved",
     "NothingUnread",
+    "Overridden",
     "Overtaken",
     "OwnDecision",
     "Paused",
@@ -460,6 +466,7 @@ __all__ = [
     "PlanChanges",
     "PlanExists",
     "PlanUpdated",
+    "Primed",
     "ProgressNoted",
     "Published",
     "QuarantineDropped",
@@ -502,6 +509,8 @@ __all__ = [
     "ScheduleResumed",
     "Sent",
     "SessionLapsed",
+    "SetUp",
+    "SetupShown",
     "SeveralAcquired",
     "SeveralBusy",
     "SeveralDeadlock",
@@ -570,6 +579,7 @@ __all__ = [
     "Uploaded",
     "ValueShared",
     "Waiting",
+    "Woken",
 ]  # fmt: skip
 
 

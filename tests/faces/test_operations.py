@@ -98,6 +98,7 @@ def test_an_option_means_the_same_kind_of_thing_wherever_it_is_taken() -> None:
     kinds.pop("after")  # a place in an order: a revision, or an id
     kinds.pop("in")  # the folder to look in, or the time to begin in
     kinds.pop("token")  # that of a grant, or the role of a caller's
+    kinds.pop("for")  # how long, or for which host
     kinds.pop("hold")  # what is held meanwhile, or that a message is held
     assert {name: found for name, found in kinds.items() if len(found) > 1} == {}
 
@@ -108,6 +109,7 @@ def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
         "init", "demo", "run", "doctor", "schema", "bench", "lock run", "sem run", "selftest",
         "task watch", "guard allow", "guard deny", "guard permissions", "request serve", "task run",
         "store copy", "store backup", "store restore", "mcp", "up", "open", "merge serve",
+        "hook", "prime", "setup", "wake",
     }  # fmt: skip
 
 

@@ -109,6 +109,7 @@ def doctor(parsed: Parsed) -> int:
 
 def _checks(parsed: Parsed) -> Iterator[Finding]:
     """Every check; a check may rely on those before it."""
+    from interlock.faces.hooks.doctor import hook_findings
     from interlock.nouns.fleet.doctor import error_finding, examine_store, ok, python
     from interlock.steps import drive
 
@@ -119,6 +120,7 @@ def _checks(parsed: Parsed) -> Iterator[Finding]:
         yield ok("store", f"{shown(found.url)} (from {found.how})")
         with opened(given, create=False) as fleet:  # a check creates no store
             yield from drive(examine_store(fleet.context), fleet.store)
+            yield from hook_findings(fleet)
     except InterlockError as error:
         yield error_finding("store", error)
 

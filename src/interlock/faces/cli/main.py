@@ -19,9 +19,14 @@ def main() -> None:
     if sys.stderr is None:  # it was closed: no reader wants the notes beside the answer
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - to the very end
     import_msgspec()
-    from interlock.faces.cli.command import run
+    if sys.argv[1:2] == ["hook"] and not any(word.startswith("-") for word in sys.argv):
+        from interlock.faces.hooks.main import main as hook  # a host waits for it at every edit
 
-    status = run(sys.argv[1:])
+        status = hook(sys.argv[2:])
+    else:
+        from interlock.faces.cli.command import run
+
+        status = run(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:  # it may have been closed before the command began

@@ -11,6 +11,7 @@ from interlock.errors import BadInput, TooLarge
 from interlock.nouns.reservations import pattern
 from interlock.nouns.reservations import reservation as r
 from interlock.nouns.reservations.repository import Repository, find
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.calls import Calls, D, call, grants, patiently
 from interlock.steps import Op
 
@@ -107,6 +108,24 @@ class ReservationCalls(Calls[D]):
             holder=other,
             reason=validate.reason(reason) if other else "",
         )
+
+    @call
+    def override(self, *paths: str, reason: str, repository: str = "") -> Op[r.Overridden]:
+        """Record that paths are changed in spite of their reservations, and why.
+
+        It changes no reservation: git hooks and other gates call it when a person, or an agent,
+        overrides them.
+        """
+        from interlock.nouns.reservations.rules import override
+
+        place, actor = _place(repository), self.context.me().actor
+        id_, said = self.context.runner.new_id("rsv"), validate.reason(reason)
+
+        def deciding() -> DecideOp[r.Overridden]:
+            yield ()
+            return override(id_, actor.agent, place.name, paths, said)
+
+        return (yield from self.context.runner.change(deciding, actor)).outcome
 
     @call
     def list(

@@ -83,7 +83,7 @@ NOUN = Noun(
         ),
         KeyKind(prefix=keys.RESERVED, read="interlock.nouns.reservations.service:decode_entry"),
     ),
-    waits={keys.RESERVE_QUEUE: "interlock.nouns.reservations.service:wait_targets"},
+    waits={keys.RESERVE_QUEUE: "interlock.nouns.reservations.wait:wait_targets"},
     why={"path": "interlock.nouns.reservations.views:why_path"},
     why_plain="interlock.nouns.reservations.views:why_plain",
     health=Part(25, "interlock.nouns.reservations.views:health"),

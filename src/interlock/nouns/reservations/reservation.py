@@ -197,6 +197,13 @@ class ReservationBroken(outcomes.Broken, frozen=True, kw_only=True, tag="broken"
     next: tuple[str, ...] = ()
 
 
+class Overridden(Success, frozen=True, kw_only=True, tag="overridden"):
+    """It is recorded that these paths are changed in spite of their reservations."""
+
+    paths: tuple[str, ...]
+    reason: str
+
+
 class ReservationView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A reservation for display: reserved, queued, or stale."""
 

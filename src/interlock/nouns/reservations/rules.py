@@ -23,6 +23,8 @@ from interlock.nouns.reservations.reservation import Overlap, Reservation, Reser
 
 Alive: TypeAlias = Callable[[str], bool]
 """Whether a liveness key exists."""
+PATHS = 100
+"""Paths that the record of an override names."""
 SHOWN = 5
 """Conflicts that a refusal names."""
 
@@ -365,6 +367,20 @@ def withdraw(
         thing=thing(wanted.id),
         deletes=tuple(_all_keys(repository, wanted)),
         events=(event("withdrew", wanted),),
+    )
+
+
+def override(
+    id_: str, agent: str, repository: str, paths: Sequence[str], reason: str
+) -> Decision[r.Overridden]:
+    """Record that paths are changed in spite of their reservations."""
+    details = {"repository": repository, "paths": list(paths[:PATHS])}
+    return Decision(
+        outcome=r.Overridden(paths=tuple(paths), reason=reason),
+        verb="reservation.override",
+        thing=thing(id_),
+        reason=reason,
+        events=(Event("reservation:overridden", agent, details=details),),
     )
 
 

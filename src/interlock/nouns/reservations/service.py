@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, keys, outcomes
 from interlock.core.decision import Decision
-from interlock.core.wait import caller_name_of
 from interlock.errors import StoreTrouble
 from interlock.nouns.grants import handover
 from interlock.nouns.grants.handover import PendingRelease
@@ -25,11 +24,10 @@ from interlock.nouns.reservations.rules import Ending, Entry, Waiter
 from interlock.runtime import callers
 from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor, Identity
-from interlock.runtime.reads import KEYS_AT_ONCE, OWN_OPERATIONS, outside, readable
+from interlock.runtime.reads import KEYS_AT_ONCE, OWN_OPERATIONS
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.wait_graph import Blocker, SharedResource, Start, WaitTarget, WaitTargets
-from interlock.steps import NextChanges, Op, OpenWatch, Read
-from interlock.store import Item, Range, Snapshot
+from interlock.steps import Op, Read
+from interlock.store import Item, Range
 
 T = TypeVar("T")
 Live: TypeAlias = dict[str, bool]
@@ -39,8 +37,6 @@ ENDED_AT_ONCE = 2
 """Stale reservations that one commit ends, which may have many patterns each."""
 RELIED = 8
 """Reservations in the way that the commit of a wait checks."""
-_SLEEP = 1.0
-"""The longest sleep of a waiter in seconds."""
 
 _RECORD = codec.Decoder(Reservation)
 _ENTRY = codec.Decoder(ReservedPattern)
@@ -79,7 +75,10 @@ class ReservationService:
         try:
             outcome = yield from self._reserve(identity, terms, wanted, base)
             if isinstance(outcome, r.ReservationQueued) and terms.wait:
-                outcome = yield from self._wait(identity.actor, terms, wanted, base, outcome)
+                from interlock.nouns.reservations.wait import ReservationWait  # most do not wait
+
+                wait = ReservationWait(self, identity.actor, terms, wanted, base)
+                outcome = yield from wait.run(outcome)
         except (StoreTrouble, GeneratorExit):
             for release in releases():
                 self.grants.add_pending(release)
@@ -134,7 +133,7 @@ class ReservationService:
             if isinstance(done.outcome, r.Reserved) and done.revision is not None:
                 return replace(done.outcome, token=base + done.revision)
             if isinstance(done.outcome, r.ReservationConflict):
-                return (yield from self._timed(done.outcome))
+                return (yield from self.timed(done.outcome))
             return done.outcome
 
     def _deciding(
@@ -160,7 +159,7 @@ class ReservationService:
         # A refusal, and a place in the queue, rely on holders that are there and alive.
         relied = found[:RELIED]
         yield tuple(dict.fromkeys(each.of.live for each in relied))
-        yield tuple(_record_key(repository, each.of) for each in relied)
+        yield tuple(record_key(repository, each.of) for each in relied)
         if terms.on_conflict == "queue" or terms.wait:
             waiting = yield from queue_of(repository)
             listed = bool(terms.wait)
@@ -288,140 +287,13 @@ class ReservationService:
         )
         return done.outcome == "reclaimed"
 
-    # Waiting.
-
-    def _wait(
-        self,
-        actor: Actor,
-        terms: Terms,
-        wanted: Reservation,
-        base: int,
-        queued: r.ReservationQueued,
-    ) -> Op[r.ReserveOutcome]:
-        deadline = self.runner.clock.monotonic() + terms.wait
-        clock, allow = self.runner.clock, self.runner.capabilities.allow
-        watch = yield OpenWatch(keys.wake(wanted.id), 0)
-        try:
-            while True:
-                found = yield from self._granted(terms.repository, wanted, base)
-                if found is not None:
-                    return found
-                refused = yield from self._resolve(actor, terms, wanted)
-                if refused is not None:
-                    return refused
-                left = deadline - clock.monotonic()
-                if left <= 0:
-                    return (yield from self._give_up(actor, terms, wanted, base, queued))
-                expires = yield from self._look(actor, terms.repository, wanted)
-                if expires is not None:
-                    pause = min(left, max(expires, 0.002), allow(_SLEEP))
-                    yield NextChanges(watch, pause)
-        finally:
-            watch.close()
-
-    def _granted(
-        self, repository: str, wanted: Reservation, base: int
-    ) -> Op[r.ReserveOutcome | None]:
-        """The outcome, if the reservation was served; a waiter that was dropped queues no more."""
-        held, waits = (
-            keys.reservation(repository, wanted.id),
-            keys.reserve_queue(repository, wanted.id),
-        )
-        snapshot: Snapshot = yield Read(held, waits)
-        if (item := snapshot[held]) is not None:
-            granted = decode_reservation(item)
-            return r.Reserved(
-                token=base + item.revision,
-                holder=granted.agent,
-                patterns=granted.patterns,
-                shared=granted.shared,
-                expires_in=granted.ttl,
-                grant=granted.id,
-            )
-        if snapshot[waits] is None:  # its liveness ended while it slept
-            entries = yield from outside(entries_for(repository, parsed(wanted)))
-            found = rules.conflicting(wanted, entries)
-            if found:
-                return rules.refuse(wanted, found).outcome
-            return r.ReservationConflict(
-                holder="", witness="", pattern="", wanted=wanted.patterns[0], since=wanted.since
-            )
-        return None
-
-    def _look(self, actor: Actor, repository: str, wanted: Reservation) -> Op[float | None]:
-        """How long the first in the way lives; None if there was something to settle."""
-        entries = yield from outside(entries_for(repository, parsed(wanted)))
-        own = next((each.order for each in entries if each.of.id == wanted.id), None)
-        found = rules.conflicting(wanted, entries, own)
-        lives = list(dict.fromkeys(each.of.live for each in found))[:KEYS_AT_ONCE]
-        items: Mapping[str, Item | None] = {}
-        if lives:
-            items = (yield Read(*lives, times=True)).items
-        stale = [each.of.id for each in found if each.of.live in items and not items[each.of.live]]
-        if not found or stale:
-            yield from self.reclaim(actor, repository, stale)
-            return None
-        return min([item.expires_in or 1.0 for item in items.values() if item], default=1.0)
-
-    def _give_up(
-        self,
-        actor: Actor,
-        terms: Terms,
-        wanted: Reservation,
-        base: int,
-        queued: r.ReservationQueued,
-    ) -> Op[r.ReserveOutcome]:
-        """The time is up: keep the place in the queue, or leave it."""
-        if terms.on_conflict == "queue":
-            return queued
-
-        def deciding() -> DecideOp[r.ReserveOutcome | None]:
-            items = (yield (keys.reservation(terms.repository, wanted.id),)).items
-            if None not in items.values():
-                return Decision(outcome=None)
-            entries = yield from entries_for(terms.repository, parsed(wanted))
-            found = rules.conflicting(wanted, entries)
-            outcome = rules.refuse(wanted, found).outcome if found else _conflict_of(queued)
-            return rules.withdraw(terms.repository, wanted, outcome)
-
-        done: Decided[r.ReserveOutcome | None] = yield from self.runner.change(deciding, actor)
-        if done.outcome is None:
-            found = yield from self._granted(terms.repository, wanted, base)
-            return queued if found is None else found
-        if isinstance(done.outcome, r.ReservationConflict):
-            return (yield from self._timed(done.outcome))
-        return done.outcome
-
-    def _resolve(
-        self, actor: Actor, terms: Terms, wanted: Reservation
-    ) -> Op[r.ReserveOutcome | None]:
-        """Withdraw if the wait closed a cycle."""
-        from interlock.runtime.deadlock import DeadlockResolver
-
-        repository, wait = terms.repository, rules.wait_of(terms.repository, wanted)
-
-        def withdraw(cycle: tuple[str, ...]) -> DecideOp[r.ReserveOutcome | None]:
-            if (yield (wait.wants,))[wait.wants] is None:
-                return Decision(outcome=None)
-            outcome = r.ReservationDeadlock(patterns=wanted.patterns, cycle=cycle)
-            return rules.withdraw(repository, wanted, outcome)
-
-        item = (yield Read(wait.wants))[wait.wants]
-        if item is None:
-            return None
-        start = Start(id=wanted.id, wants=(wait.wants,), asleep=wait, revision=item.created)
-        resolver = DeadlockResolver(self.runner)
-        pending = callers.pending_grants()
-        done = yield from resolver.resolve(actor, start, withdraw, None, pending)
-        return cast("r.ReserveOutcome | None", done.outcome)
-
     def _pending(self, actor: Actor, repository: str, wanted: Reservation) -> tuple[PendingRelease]:
         def run() -> Op[None]:
             yield from self.release(actor, repository, lambda each, _: each.id == wanted.id)
 
         return (PendingRelease(wanted.id, rules.thing(wanted.id), run),)
 
-    def _timed(self, outcome: r.ReservationConflict) -> Op[r.ReservationConflict]:
+    def timed(self, outcome: r.ReservationConflict) -> Op[r.ReservationConflict]:
         """A conflict with the time that its holder lives at least."""
         first = outcome.conflicts[0].id if outcome.conflicts else ""
         item = (yield Read(keys.live(first), times=True))[keys.live(first)] if first else None
@@ -441,49 +313,10 @@ def granted_live(of: Reservation) -> str:
     return keys.live(of.session if of.ttl is None else of.id)
 
 
-def _record_key(repository: str, of: ReservedPattern) -> str:
+def record_key(repository: str, of: ReservedPattern) -> str:
+    """The key of the record that an entry belongs to."""
     make = keys.reserve_queue if of.queued else keys.reservation
     return make(repository, of.id)
-
-
-def wait_targets(wanted: tuple[str, ...], base: int) -> ReadOp[WaitTargets]:
-    """Reservations that wait, as targets of waits: each one in the way has to end."""
-    del base
-    found: WaitTargets = {}
-    for key in wanted:
-        item = (yield Unchecked((key,)))[key]
-        waiter = None if item is None else readable(decode_reservation, item)
-        found[key] = WaitTarget()
-        if item is not None and waiter is not None:
-            repository, _ = keys.reservation_of(key)
-            entries = yield from entries_for(repository, parsed(waiter))
-            blocking = rules.conflicting(waiter, entries, item.created)[:KEYS_AT_ONCE]
-            resources = []
-            for each in blocking:
-                own = _record_key(repository, each.of)
-                record = (yield Unchecked((own,)))[own]
-                if record is not None:
-                    resources.append(_resource(own, decode_reservation(record)))
-            found[key] = WaitTarget(tuple(resources))
-    return found
-
-
-def _resource(key: str, of: Reservation) -> SharedResource:
-    blocker = Blocker(caller_name_of(of), 1, of.id, (of.live,), agent=of.agent)
-    return SharedResource(key, (blocker,), None, (key,))
-
-
-def _conflict_of(queued: r.ReservationQueued) -> r.ReservationConflict:
-    first = queued.conflicts[0]
-    return r.ReservationConflict(
-        holder=first.holder,
-        witness=first.witness,
-        pattern=first.pattern,
-        wanted=first.wanted,
-        since=first.since,
-        reason=first.reason,
-        conflicts=queued.conflicts,
-    )
 
 
 def learn(known: Live, wanted: Iterable[str]) -> ReadOp[None]:

@@ -102,6 +102,10 @@ def _broken(outcome: r.ReservationBroken, paint: Paint) -> str:
     return f"{head}: {outcome.reason}{_next(outcome.next)}"
 
 
+def _overridden(outcome: r.Overridden, paint: Paint) -> str:
+    return f"{paint('yellow', 'overridden')} {_names(outcome.paths)}: {outcome.reason}"
+
+
 def _list(outcome: r.ReservationList, paint: Paint) -> str:
     if not outcome.reservations:
         return f"nothing is reserved in {outcome.repository}"
@@ -133,5 +137,6 @@ TEXTS: dict[str, Text] = {
     "ReservationNotOwner": _not_owner,
     "ReservationFenced": _fenced,
     "ReservationBroken": _broken,
+    "Overridden": _overridden,
     "ReservationList": _list,
 }

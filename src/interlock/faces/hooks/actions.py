@@ -1,0 +1,363 @@
+"""What happens at each event of a host.
+
+start       the agent joins, and gets the primer
+before      each file is reserved for the agent in its worktree, or the edit is refused
+after       unread messages, a request to stop, and writes around the edit tool are reported
+stop        waiting mail lets the agent go on; else what its edits reserved is released
+end         the agent leaves
+
+A message that was shown is acknowledged at the next event of the same session: only then the host
+has certainly passed it on.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from interlock import store_location
+from interlock.core import keys
+from interlock.core.safe_text import one_line
+from interlock.core.validate import span
+from interlock.errors import StoreMissing
+from interlock.faces.hooks import hosts
+from interlock.faces.hooks.event import HookEvent
+from interlock.faces.hooks.hosts import Answer, Host
+from interlock.nouns.reservations import pattern, repository
+from interlock.nouns.reservations import reservation as r
+from interlock.nouns.reservations.repository import Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from interlock.client import Fleet
+    from interlock.faces.hooks.state import HookState
+
+EDIT_TTL = 600.0
+"""Seconds that an edited file stays reserved, unless the agent stops or edits it again."""
+SESSION_TTL = 3600.0
+"""Seconds that an agent counts as alive after its last event: a tool may run for long."""
+EDITING = "edits it"
+"""The reason of reservations that the hook made."""
+MOST = 1200
+"""Bytes of an answer: about 300 tokens."""
+IN_A_ROW = 5
+"""Times that mail keeps an agent from stopping before it may stop all the same."""
+
+
+def act(host: Host, event: HookEvent) -> Answer:
+    """Carry an event out."""
+    match event.means:
+        case hosts.BEFORE:
+            return before_edit(host, event)
+        case hosts.START | hosts.SUB_START:
+            return start(host, event)
+        case hosts.END | hosts.SUB_STOP if event.means == hosts.END:
+            return end(host, event)
+        case hosts.STOP | hosts.SUB_STOP:
+            return stop(host, event)
+        case _:
+            return after_tools(host, event)
+
+
+def connected(host: Host, event: HookEvent, folder: str = "") -> Fleet | None:
+    """A client for the agent of an event; None if there is no store for the folder."""
+    from interlock.client import begun
+    from interlock.core.wait import AGENT_CALLER
+    from interlock.stores import open_store
+
+    try:
+        place = store_location.find_store(folder or event.folder)
+    except StoreMissing:
+        return None
+    store = open_store(place, create=False)
+    caller = AGENT_CALLER + os.uname().nodename
+    fleet = begun(store, event.agent(host), join=False, caller=caller)
+    fleet.context.runner.via = "hook"
+    return fleet
+
+
+# Before an edit.
+
+
+def before_edit(host: Host, event: HookEvent) -> Answer:
+    """Reserve each file for the agent, or refuse the edit."""
+    if event.tool not in host.edits:
+        return Answer()
+    if not event.paths:
+        raise ValueError(f"the tool {event.tool} names no file that this version can find")
+    by_place: dict[str, list[str]] = {}
+    for path in event.paths:
+        whole = os.path.normpath(os.path.join(event.folder, path))
+        by_place.setdefault(_existing(os.path.dirname(whole)), []).append(whole)
+    places: dict[str, tuple[Repository, list[str]]] = {}
+    for folder, paths in by_place.items():
+        place = repository.find(folder)
+        places.setdefault(place.root, (place, []))[1].extend(paths)
+    for place, paths in places.values():
+        refused = _reserve(host, event, place, paths)
+        if refused is not None:
+            return hosts.deny(host, event.named, refused)
+    return Answer()
+
+
+def _existing(folder: str) -> str:
+    """The nearest folder that exists: a new file may be in a new folder."""
+    while not os.path.isdir(folder) and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _reserve(host: Host, event: HookEvent, place: Repository, paths: list[str]) -> str | None:
+    """Why the edit is refused; None if the files are the agent's now."""
+    fleet = connected(host, event, place.root)
+    if fleet is None:  # nothing can be reserved here
+        return None
+    with fleet:
+        texts = [pattern.escaped(place.relative(path)) for path in dict.fromkeys(paths)]
+        for begin in range(0, len(texts), r.PATTERNS):
+            got = fleet.reservations.reserve(
+                *texts[begin : begin + r.PATTERNS],
+                ttl=EDIT_TTL,
+                reason=EDITING,
+                worktree=place.root,
+                repository=place.name,
+            )
+            if isinstance(got, r.ReservationConflict):
+                return _refusal(got, fleet.context.runner.clock.wall())
+    return None
+
+
+def _refusal(got: r.ReservationConflict, now: float) -> str:
+    """The words of a refusal: the holder, its reason, since when, and what to do."""
+    holder, path = one_line(got.holder), one_line(got.witness)
+    why = f" ({one_line(got.reason)[:200]})" if got.reason else ""
+    ends = "" if got.expires_in is None else f", for at most {span(got.expires_in)} more"
+    return (
+        f"interlock: {path} is reserved by {holder}{why} since {span(now - got.since)} ago{ends}."
+        " Do not write it in another way. Edit another file first, or wait for it:"
+        f" interlock reserve '{path}' --on-conflict queue; or ask: interlock query {holder}"
+        f" 'When are you done with {path}?'"
+    )[:MOST]
+
+
+# Start and end.
+
+
+def start(host: Host, event: HookEvent) -> Answer:
+    """Join, and give the model the primer."""
+    fleet = connected(host, event)
+    if fleet is None:
+        return Answer()
+    from interlock.faces.hooks.primer import primer
+
+    with fleet:
+        join(fleet, host, event)
+        if event.means == hosts.SUB_START:
+            name = event.agent(host)
+            text = f"You are agent {name!r} of Interlock; files that others reserved are refused."
+            return hosts.context(host, event.named, text)
+        return hosts.context(host, event.named, primer(fleet, host.name))
+
+
+def join(fleet: Fleet, host: Host, event: HookEvent) -> None:
+    """Begin the session of this agent, or renew it."""
+    from interlock.steps import drive
+
+    context, session = fleet.context, event.session_id
+    renewed = drive(context.sessions.beat(session), fleet.store)
+    if renewed or os.environ.get("INTERLOCK_SESSION") == session:
+        return
+    agent = context.me().actor.agent
+    parent = os.getppid()
+    op = context.sessions.join(
+        agent,
+        ttl=SESSION_TTL,
+        session=session,
+        pid=parent,
+        listed=True,
+        trace=context.trace,
+        metadata={"host": host.name, "session": event.session},  # to wake it
+    )
+    drive(op, fleet.store)
+
+
+def end(host: Host, event: HookEvent) -> Answer:
+    """Leave, and release everything; a session around this one ends by itself."""
+    fleet = connected(host, event)
+    if fleet is None:
+        return Answer()
+    from interlock.faces.hooks.state import HookState
+    from interlock.runtime.identity import Actor
+    from interlock.steps import drive
+
+    with fleet:
+        _release_edits(fleet, all_=not os.environ.get("INTERLOCK_AGENT"))
+        session = event.session_id
+        if os.environ.get("INTERLOCK_SESSION") != session:
+            actor = Actor(fleet.context.me().actor.agent, session)
+            drive(fleet.context.sessions.leave(actor), fleet.store)
+        HookState(event).remove()
+    return Answer()
+
+
+def _release_edits(fleet: Fleet, *, all_: bool = False) -> None:
+    """End the reservations that the hook made; or all of the agent."""
+    agent = fleet.context.me().actor.agent
+    place = repository.find()
+    found = fleet.reservations.list(holder=agent, repository=place.name)
+    mine = [each for each in found if all_ or each.reason == EDITING]
+    for each in mine:
+        if each.token is not None:
+            fleet.reservations.unreserve(token=each.token, repository=place.name)
+
+
+# After tools, and at the end of a turn.
+
+
+def after_tools(host: Host, event: HookEvent) -> Answer:
+    """Note the edits; report a stop, unread messages, and writes around the edit tool."""
+    from interlock.faces.hooks.state import HookState
+
+    place = repository.find(_existing(event.folder))
+    os.chdir(place.root)
+    fleet = connected(host, event)
+    if fleet is None:
+        return Answer()
+    with fleet, HookState(event) as state:
+        _note(fleet, place, event)
+        _beat(fleet, host, event, state)
+        _acknowledge(fleet, state)
+        said = _mail(fleet, event, state)
+        if event.means == hosts.AFTER and not event.edits:
+            said += _around(fleet, place, state)
+        return hosts.context(host, event.named, _bounded(said))
+
+
+def stop(host: Host, event: HookEvent) -> Answer:
+    """Let the agent go on if mail waits, a few times in a row; else release what it edited."""
+    from interlock.faces.hooks.state import HookState
+
+    place = repository.find(_existing(event.folder))
+    os.chdir(place.root)
+    fleet = connected(host, event)
+    if fleet is None:
+        return Answer()
+    with fleet, HookState(event) as state:
+        _beat(fleet, host, event, state)
+        _acknowledge(fleet, state)
+        state.stops = state.stops + 1 if event.again else 0
+        said = _mail(fleet, event, state, stops=False) if state.stops < IN_A_ROW else []
+        if event.means == hosts.STOP and state.stops < IN_A_ROW:
+            said += _around(fleet, place, state)
+        if said:
+            return hosts.go_on(host, _bounded(said))
+        _release_edits(fleet)
+    return Answer()
+
+
+def _note(fleet: Fleet, place: Repository, event: HookEvent) -> None:
+    from interlock.faces.hooks.writes import note_edits
+
+    whole = [os.path.join(event.folder, path) for path in event.paths]
+    own = [place.relative(path) for path in whole if place.contains(path)]
+    note_edits(place.root, fleet.context.me().actor.agent, own)
+
+
+def _beat(fleet: Fleet, host: Host, event: HookEvent, state: HookState) -> None:
+    now = fleet.context.runner.clock.wall()
+    if not 0 <= now - state.beat < SESSION_TTL / 60:
+        state.beat = now
+        join(fleet, host, event)
+
+
+def _acknowledge(fleet: Fleet, state: HookState) -> None:
+    """Acknowledge the messages that an earlier answer showed."""
+    if state.shown:
+        fleet.messages.ack(*state.shown)
+        state.shown = []
+
+
+def _mail(fleet: Fleet, event: HookEvent, state: HookState, *, stops: bool = True) -> list[str]:
+    """Unread messages in words, a request to stop first."""
+    from interlock.steps import Read, drive
+    from interlock.store import Range
+
+    agent = fleet.context.me().actor.agent
+
+    def waiting() -> Any:  # noqa: ANN401 - an operation
+        mine, topics = Range(keys.unread(agent), limit=1), Range(keys.TOPICS, limit=1)
+        snapshot = yield Read(mine, topics)
+        return any(snapshot.ranges[each] for each in (mine, topics))
+
+    if not drive(waiting(), fleet.store):
+        return []
+    from interlock.faces.mcp import words
+
+    found = fleet.messages.inbox(limit=20).messages
+    asked = [each for each in found if each.kind == "stop"]
+    others = [each for each in found if each.kind != "stop"]
+    new = [each for each in others if each.id not in state.asked]
+    said = []
+    if asked and stops:
+        data = asked[-1].data
+        said.append(words.stop(asked[-1].sender, data if isinstance(data, str) else ""))
+    if new:
+        shown = new[:3]
+        state.shown = [each.id for each in shown if each.kind != "query"]
+        state.asked = [*state.asked, *[each.id for each in shown if each.kind == "query"]][-100:]
+        said.append(
+            words.mail(shown, len(new) - len(shown), more=False)
+            .replace("call inbox", "interlock inbox")
+            .partition("\nnext:")[0]
+        )
+    del event
+    return said
+
+
+def _around(fleet: Fleet, place: Repository, state: HookState) -> list[str]:
+    """Changed files that another agent has reserved and did not write by its edit tool."""
+    from interlock.faces.hooks import writes
+
+    if not fleet.reservations.list(repository=place.name, limit=1):
+        return []
+    paths = writes.changed(place.root)
+    if not paths:
+        return []
+    found = fleet.reservations.conflicts(paths, worktree=place.root, repository=place.name)
+    if not found:
+        return []
+    known = writes.edited(place.root)
+    lines = []
+    for path in paths:
+        each = _holder_of(fleet, place, path)
+        looks = writes.look(place.root, path)
+        if each is None or state.reported.get(path) == looks:
+            continue
+        state.reported[path] = looks
+        agent, last = known.get(path, ("", []))
+        if agent == each.holder and last == looks:
+            continue
+        why = f" ({one_line(each.reason)[:80]})" if each.reason else ""
+        lines.append(f"- {one_line(path)}: reserved by {one_line(each.holder)}{why}")
+    if not lines:
+        return []
+    head = (
+        "interlock: these files changed outside of the edit tool, and other agents have reserved"
+        " them. If you wrote them, undo that (git diff, git checkout -- FILE) and ask the holder;"
+        " the commit hook and the merge queue refuse them."
+    )
+    return ["\n".join([head, *lines[:8]])]
+
+
+def _holder_of(fleet: Fleet, place: Repository, path: str) -> r.Overlap | None:
+    found = fleet.reservations.conflicts([path], worktree=place.root, repository=place.name)
+    return found[0] if found else None
+
+
+def _bounded(said: Iterable[str]) -> str:
+    text = "\n".join(said)
+    data = text.encode()
+    if len(data) <= MOST:
+        return text
+    return data[: MOST - 40].decode("utf-8", "ignore") + "\n... (cut; see 'interlock inbox')"

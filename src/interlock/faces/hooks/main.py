@@ -1,0 +1,91 @@
+"""The entry point of ``interlock hook HOST [EVENT]``.
+
+The host waits for it at every edit, so it imports little, and it ends within a bounded time.  A
+failure before an edit refuses the edit and says why, since a reservation may be in the way; at any
+other event it is a line on stderr, and the agent goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from interlock.faces.hooks.event import BadEvent, HookEvent, read
+from interlock.faces.hooks.hosts import BEFORE, END, HOSTS, STOP, SUB_STOP, Answer, Host, deny
+
+LONGEST_INPUT = 16 * 1024 * 1024
+_BLOCKS = 2
+"""The exit status that refuses a tool, of hosts that know none by JSON alone."""
+_USAGE = f"interlock hook: name the host: {', '.join(HOSTS)}; see 'interlock hook --help'"
+_WAY_OUT = (
+    "to go on without this check, start the agent with INTERLOCK_HOOK=open; to remove it:"
+    " interlock setup {host} --remove"
+)
+
+
+class _TooLate(Exception):
+    """The store did not answer in time."""
+
+
+def main(words: list[str]) -> int:
+    """Answer one event; returns the exit status."""
+    if words[:1] == ["git"] and words[1:]:
+        from interlock.faces.hooks.git import run
+
+        return run(words[1])
+    host = HOSTS.get(words[0]) if words else None
+    if host is None:
+        sys.stderr.write(_USAGE + "\n")
+        return 1
+    if os.environ.get("INTERLOCK_HOOK") == "off":
+        return 0
+    answer = answered(host, sys.stdin.buffer.read(LONGEST_INPUT), words[1] if words[1:] else "")
+    if answer.out:
+        sys.stdout.write(answer.out + "\n")
+    if answer.err:
+        sys.stderr.write(answer.err + "\n")
+    return answer.status
+
+
+def answered(host: Host, data: bytes, named: str = "") -> Answer:
+    """The answer to an event; a failure is part of it."""
+    event: HookEvent | None = None
+    try:
+        event = read(host, data.decode("utf-8", "replace"), named)
+        seconds = 20.0 if event.means != END else 1.2
+        previous = signal.signal(signal.SIGALRM, _late)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            from interlock.faces.hooks.actions import act
+
+            return act(host, event)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
+    except Exception as error:  # noqa: BLE001 - the host must get an answer
+        return failed(host, event, error, named)
+
+
+def failed(host: Host, event: HookEvent | None, error: Exception, named: str = "") -> Answer:
+    """The answer after a failure: closed before an edit, else a line for the user."""
+    said = str(error) or type(error).__name__
+    if not isinstance(error, BadEvent) and type(error).__module__ == "builtins":
+        said = f"unexpected {type(error).__name__}: {said}"
+    before = host.events.get(named) == BEFORE if event is None else event.means == BEFORE
+    if not before or os.environ.get("INTERLOCK_HOOK") == "open":
+        # An exit status of 2 would keep some hosts from ever stopping.
+        means = event.means if event is not None else host.events.get(named, "")
+        quiet = host.shape not in ("claude", "codex", "gemini") or means in (STOP, SUB_STOP)
+        return Answer(err=f"interlock hook: {said}", status=0 if quiet else 1)
+    reason = (
+        f"interlock cannot check whether another agent has reserved this file: {said};"
+        f" {_WAY_OUT.format(host=host.name)}"
+    )
+    if event is None:  # the shape that the host expects may be another one
+        return Answer(out=deny(host, named, reason).out, err=reason, status=_BLOCKS)
+    return deny(host, event.named, reason)
+
+
+def _late(*_: object) -> None:
+    raise _TooLate("the store did not answer in time; run 'interlock doctor'")

@@ -1,0 +1,485 @@
+"""Installs and removes what a host needs: its hooks, the MCP server, and instructions.
+
+A ``Setup`` makes the new text of each file first; ``show`` prints the difference, ``write`` writes
+it.  Entries of others stay as they are; ours are known by their command, ``interlock hook HOST``.
+A file that git does not track gets the absolute path of this installation, and is left out of
+commits by ``.git/info/exclude``; a tracked one gets the plain command, since a path of this machine
+helps no one else.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+from interlock import store_location
+from interlock.errors import BadInput
+from interlock.faces.hooks.hosts import AFTER, BEFORE, END, HOSTS, Host
+from interlock.nouns.fleet.hosts_noun import SetUp, SetupShown
+
+Settings: TypeAlias = dict[str, Any]
+BEGIN, FINISH = "<!-- interlock begin -->", "<!-- interlock end -->"
+_TOML = ("# interlock begin", "# interlock end")
+_OWN = re.compile(r"\binterlock\b.* hook (\w+)")
+_SECONDS = 30
+INSTRUCTIONS = f"""{BEGIN}
+## Other agents work here
+
+Run `interlock prime --agent NAME` with a name of your own before you start, and do what it says.
+Reserve files before you edit them: `interlock reserve 'src/*.py' --agent NAME --reason WHY`.
+If that answers `conflict`, edit other files first.
+At the end: `interlock unreserve --all --agent NAME`.
+{FINISH}
+"""
+
+
+class Setup:
+    """The change of all files of one host."""
+
+    def __init__(self, host: str, *, remove: bool, folder: str = "") -> None:
+        self.host = host
+        self.remove = remove
+        here = os.path.abspath(folder or os.getcwd())
+        self.main = store_location.main_worktree(here) or here
+        self.root = _root(here)
+        self.notes: list[str] = []
+        self._old: dict[str, str | None] = {}
+        self._new: dict[str, str | None] = {}
+        if host == "git":
+            from interlock.faces.hooks.git import git_hooks
+
+            for path, old, new in git_hooks(self.root, own_command(), self.notes, remove=remove):
+                self._old[path], self._new[path] = old, new
+        elif host == "agents":
+            self._instructions("AGENTS.md")
+        else:
+            self._host(HOSTS[host])
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that change."""
+        return tuple(path for path, new in self._new.items() if new != self._old[path])
+
+    def show(self) -> SetupShown:
+        """What would change."""
+        parts = []
+        for path in self.files:
+            old, new = self._old[path] or "", self._new[path] or ""
+            before, after = (text.splitlines(keepends=True) for text in (old, new))
+            parts.append("".join(difflib.unified_diff(before, after, path, path)))
+        notes = tuple(self.notes)
+        return SetupShown(host=self.host, files=self.files, diff="\n".join(parts), notes=notes)
+
+    def write(self) -> SetUp:
+        """Write it."""
+        files = self.files
+        for path in files:
+            new = self._new[path]
+            if new is None:
+                os.remove(path)
+                continue
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            beside = f"{path}.interlock-new"
+            with open(beside, "w", encoding="utf-8") as file:
+                file.write(new)
+            runs = new.startswith("#!")
+            os.chmod(beside, 0o755 if runs else _mode(path))
+            os.replace(beside, path)
+        if not self.remove:
+            self._exclude(files)
+        return SetUp(host=self.host, files=files, notes=tuple(self.notes), removed=self.remove)
+
+    # Hosts.
+
+    def _host(self, host: Host) -> None:
+        match host.name:
+            case "claude":
+                self._json(self.main, ".claude/settings.local.json", self._claude_shaped(host))
+                self._json(self.main, ".mcp.json", self._server("mcpServers"))
+                self._json(self.root, HOSTS["copilot"].file, self._no_second, only_existing=True)
+            case "codex":
+                self._json(self.main, host.file, self._claude_shaped(host))
+                self._toml(os.path.join(self.main, ".codex/config.toml"))
+                self._after(
+                    "open /hooks in Codex and trust the hooks: it skips others without a word",
+                    "the sandbox lets commands write .interlock of this folder only; from a"
+                    " worktree add it to sandbox_workspace_write.writable_roots",
+                )
+            case "copilot":
+                if not self.remove and self._has_hooks(".claude/settings.local.json", "claude"):
+                    self._after("Copilot CLI runs the hooks of .claude/settings.local.json, too")
+                else:
+                    self._json(self.root, host.file, self._flat(host))
+                self._after(f"add the MCP server: copilot mcp add interlock -- {own_command()} mcp")
+            case "cursor":
+                self._json(self.root, host.file, self._flat(host))
+                self._json(self.root, ".cursor/mcp.json", self._server("mcpServers"))
+                if self._has_hooks(".claude/settings.local.json", "claude"):
+                    self._after("leave the import of Claude Code's hooks off in Cursor's settings")
+            case "gemini":
+                self._json(
+                    self.root, host.file, self._claude_shaped(host), self._server("mcpServers")
+                )
+            case _:
+                self._plugin(host)
+                self._json(self.root, "opencode.json", self._opencode_server)
+
+    def _after(self, *notes: str) -> None:
+        if not self.remove:
+            self.notes.extend(notes)
+
+    def _claude_shaped(self, host: Host) -> Callable[[Settings, str], None]:
+        def change(settings: Settings, command: str) -> None:
+            hooks = _table(settings, "hooks")
+            _drop_own(hooks, host.name)
+            for event, means in self._events(host):
+                unit = 1000 if host.name == "gemini" else 1
+                line = f"{command} hook {host.name} {event}"
+                handler: Settings = {"type": "command", "command": line}
+                seconds = 3 if means == END and host.name == "codex" else _SECONDS
+                handler["timeout"] = seconds * unit
+                if means == BEFORE and host.name == "claude":
+                    handler["onFailure"] = "block"
+                group: Settings = {"hooks": [handler]}
+                if means == BEFORE:
+                    group = {"matcher": host.matcher, **group}
+                hooks.setdefault(event, []).append(group)
+            _without_empty(settings, "hooks")
+
+        return change
+
+    def _flat(self, host: Host) -> Callable[[Settings, str], None]:
+        def change(settings: Settings, command: str) -> None:
+            hooks = _table(settings, "hooks")
+            _drop_own(hooks, host.name)
+            for event, means in self._events(host):
+                line = f"{command} hook {host.name} {event}"
+                handler: Settings
+                if host.name == "cursor":
+                    handler = {"command": line, "timeout": _SECONDS}
+                    handler |= {"failClosed": True} if means == BEFORE else {}
+                else:
+                    handler = {"type": "command", "bash": line, "timeoutSec": _SECONDS}
+                hooks.setdefault(event, []).append(handler)
+            _without_empty(settings, "hooks")
+            if hooks:
+                settings.setdefault("version", 1)
+            elif settings == {"version": 1}:
+                settings.clear()
+
+        return change
+
+    def _events(self, host: Host) -> Iterator[tuple[str, str]]:
+        if not self.remove:
+            batch = "PostToolBatch" in host.events
+            for event, means in host.events.items():
+                if not (means == AFTER and batch and event != "PostToolBatch"):
+                    yield event, means
+
+    def _no_second(self, settings: Settings, _command: str) -> None:
+        """Copilot CLI reads the hooks of Claude Code: its own would run beside them."""
+        hooks = _table(settings, "hooks")
+        if not self.remove and any(_own(each, "copilot") for each in _handlers(hooks)):
+            _drop_own(hooks, "copilot")
+            self.notes.append("Copilot CLI runs these hooks, too; its own were removed")
+            _without_empty(settings, "hooks")
+            if settings == {"version": 1}:
+                settings.clear()
+
+    def _server(self, name: str) -> Callable[[Settings, str], None]:
+        def change(settings: Settings, command: str) -> None:
+            servers = _table(settings, name)
+            servers.pop("interlock", None)
+            if not self.remove:
+                program, *rest = shlex.split(command)
+                servers["interlock"] = {"command": program, "args": [*rest, "mcp"]}
+            _without_empty(settings, name)
+
+        return change
+
+    def _opencode_server(self, settings: Settings, command: str) -> None:
+        servers = _table(settings, "mcp")
+        servers.pop("interlock", None)
+        if not self.remove:
+            servers["interlock"] = {"type": "local", "command": [*shlex.split(command), "mcp"]}
+        _without_empty(settings, "mcp")
+
+    def _plugin(self, host: Host) -> None:
+        path = os.path.join(self.root, host.file)
+        command = json.dumps([*shlex.split(own_command()), "hook", host.name])
+        self._change(path, None if self.remove else _PLUGIN.replace("COMMAND", command))
+
+    # Files.
+
+    def _json(
+        self,
+        root: str,
+        name: str,
+        *changes: Callable[[Settings, str], None],
+        only_existing: bool = False,
+    ) -> None:
+        path = os.path.join(root, name)
+        old = _read(path)
+        if old is None and (self.remove or only_existing):
+            return
+        settings = _parsed(path, old or "{}")
+        command = "interlock" if _tracked(root, name) else own_command()
+        before = json.dumps(settings)
+        for change in changes:
+            change(settings, command)
+        if json.dumps(settings) == before:
+            return
+        text = json.dumps(settings, indent=_indent(old), ensure_ascii=False) + "\n"
+        self._change(path, None if not settings and self.remove else text)
+
+    def _toml(self, path: str) -> None:
+        old = _read(path) or ""
+        rest = _without_block(old, *_TOML)
+        if not self.remove:
+            if "[mcp_servers.interlock]" in rest:
+                self.notes.append(f"{path} has an MCP server 'interlock' already; it stays")
+            else:
+                program, *arguments = shlex.split(own_command())
+                begin, finish = _TOML
+                lines = [
+                    begin,
+                    "[mcp_servers.interlock]",
+                    f"command = {json.dumps(program)}",
+                    f"args = {json.dumps([*arguments, 'mcp'])}",
+                    finish,
+                ]
+                gap = "" if not rest or rest.endswith("\n\n") else "\n"
+                rest += gap + "\n".join(lines) + "\n"
+        self._change(path, rest if rest.strip() else None)
+
+    def _instructions(self, name: str) -> None:
+        path = os.path.join(self.root, name)
+        rest = _without_block(_read(path) or "", BEGIN, FINISH)
+        if not self.remove:
+            rest = f"{rest.rstrip()}\n\n{INSTRUCTIONS}" if rest.strip() else INSTRUCTIONS
+        self._change(path, rest if rest.strip() else None)
+
+    def _change(self, path: str, new: str | None) -> None:
+        self._old[path] = _read(path)
+        self._new[path] = new
+
+    def _has_hooks(self, name: str, host: str) -> bool:
+        text = _read(os.path.join(self.main, name)) or ""
+        return any(found[1] == host for found in _OWN.finditer(text))
+
+    def _exclude(self, files: tuple[str, ...]) -> None:
+        """Leave new files with a path of this machine out of commits."""
+        for root in dict.fromkeys((self.root, self.main)):
+            folder = _git(root, "rev-parse", "--git-path", "info/exclude")
+            names = [os.path.relpath(path, root) for path in files if path.startswith(f"{root}/")]
+            names = [
+                name
+                for name in names
+                if self.host not in ("agents", "git") and not name.startswith(".git/")
+            ]
+            new = [f"/{name}" for name in names if not _tracked(root, name)]
+            if not folder or not new:
+                continue
+            path = os.path.join(root, folder)
+            old = _read(path) or ""
+            missing = [name for name in new if name not in old.splitlines()]
+            if missing:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "a", encoding="utf-8") as file:
+                    gap = "" if not old or old.endswith("\n") else "\n"
+                    file.write(gap + "".join(f"{name}\n" for name in missing))
+
+
+def own_command() -> str:
+    """The command of this installation, by its absolute path, as a word of a shell."""
+    beside = os.path.join(os.path.dirname(sys.executable), "interlock")
+    if os.access(beside, os.X_OK):
+        return shlex.quote(beside)
+    return f"{shlex.quote(sys.executable)} -m interlock"
+
+
+def installed(host: Host, folder: str) -> list[tuple[str, str]]:
+    """The commands of our hooks before an edit that are in the files of a project, by file."""
+    main = store_location.main_worktree(folder) or folder
+    names = {host.file, ".claude/settings.local.json", ".claude/settings.json"}
+    found: list[tuple[str, str]] = []
+    for root in dict.fromkeys((_root(folder), main)):
+        for name in sorted(names if host.name == "claude" else {host.file}):
+            path = os.path.join(root, name)
+            text = _read(path)
+            if text is None or name.endswith(".ts"):
+                continue
+            try:
+                hooks = json.loads(text).get("hooks", {})
+            except (ValueError, AttributeError):
+                continue
+            for event, means in host.events.items():
+                if means == BEFORE:
+                    lines = [_line(each) for each in _handlers({event: hooks.get(event)})]
+                    found += [(path, line) for line in lines if _names(line, host.name)]
+    return list(dict.fromkeys(found))
+
+
+def _handlers(hooks: Settings) -> Iterator[Settings]:
+    for groups in hooks.values():
+        for group in groups if isinstance(groups, list) else ():
+            if isinstance(group, dict):
+                inner = group.get("hooks", [group])
+                yield from (each for each in inner if isinstance(each, dict))
+
+
+def _line(handler: Settings) -> str:
+    arguments = handler.get("args")
+    words = [handler.get("command") or handler.get("bash") or ""]
+    words += arguments if isinstance(arguments, list) else []
+    return " ".join(str(word) for word in words)
+
+
+def _own(handler: Settings, host: str) -> bool:
+    return _names(_line(handler), host)
+
+
+def _names(line: str, host: str) -> bool:
+    found = _OWN.search(line)
+    return found is not None and found[1] == host
+
+
+def _drop_own(hooks: Settings, host: str) -> None:
+    for event, groups in list(hooks.items()):
+        if not isinstance(groups, list):
+            continue
+        kept = []
+        for group in groups:
+            if isinstance(group, dict) and isinstance(group.get("hooks"), list):
+                inner = [e for e in group["hooks"] if not (isinstance(e, dict) and _own(e, host))]
+                if inner or not group["hooks"]:
+                    kept.append(
+                        group if len(inner) == len(group["hooks"]) else {**group, "hooks": inner}
+                    )
+            elif not (isinstance(group, dict) and _own(group, host)):
+                kept.append(group)
+        hooks[event] = kept
+        if not kept:
+            del hooks[event]
+
+
+def _table(settings: Settings, name: str) -> Settings:
+    found = settings.setdefault(name, {})
+    if not isinstance(found, dict):
+        raise BadInput(f"{name!r} in the settings is no object; correct it, then run setup again")
+    return found
+
+
+def _without_empty(settings: Settings, name: str) -> None:
+    if settings.get(name) == {}:
+        del settings[name]
+
+
+def _parsed(path: str, text: str) -> Settings:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        commented = re.search(r"^\s*(//|/\*)", text, re.MULTILINE)
+        why = "it has comments, which a rewrite would lose" if commented else str(error)
+        raise BadInput(
+            f"{path} cannot be changed: {why}; correct it or move the comments away, then run"
+            " 'interlock setup' again"
+        ) from None
+    if not isinstance(found, dict):
+        raise BadInput(f"{path} is no JSON object; correct it, then run setup again")
+    return found
+
+
+def _indent(old: str | None) -> int | str:
+    found = re.search(r"\n([ \t]+)\S", old or "")
+    if not found:
+        return 2
+    return "\t" if found[1].startswith("\t") else len(found[1])
+
+
+def _without_block(text: str, begin: str, finish: str) -> str:
+    if begin not in text or finish not in text:
+        return text
+    before, _, rest = text.partition(begin)
+    after = rest.partition(finish)[2].lstrip("\n")
+    if not before.strip():
+        return after
+    return before.rstrip("\n") + ("\n\n" if after else "\n") + after
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(
+            f"{path} cannot be read: {error}; correct it, then run setup again"
+        ) from None
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.stat(path).st_mode & 0o777
+    except OSError:
+        return 0o644
+
+
+def _root(folder: str) -> str:
+    return _git(folder, "rev-parse", "--show-toplevel") or folder
+
+
+def _tracked(root: str, name: str) -> bool:
+    return bool(_git(root, "ls-files", "--", name))
+
+
+def _git(folder: str, *words: str) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603
+            ["git", "-C", folder, *words],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+_PLUGIN = """// Written by 'interlock setup opencode'; its option --remove deletes it.
+import { spawnSync } from "node:child_process"
+
+const [program, ...words] = COMMAND
+
+function ask(event, folder, more) {
+  const input = JSON.stringify({ hook_event_name: event, cwd: folder, ...more })
+  const done = spawnSync(program, [...words, event], { input, encoding: "utf8", timeout: 30000 })
+  if (done.error || (done.status !== 0 && event === "PreToolUse"))
+    return { deny: "interlock cannot check this edit: " + (done.error ?? done.stderr) }
+  return done.stdout ? JSON.parse(done.stdout) : {}
+}
+
+export const Interlock = async ({ directory }) => ({
+  "tool.execute.before": async (input, output) => {
+    const answer = ask("PreToolUse", directory, {
+      session_id: input.sessionID, tool_name: input.tool, tool_input: output.args,
+    })
+    if (answer.deny) throw new Error(answer.deny)
+  },
+  "tool.execute.after": async (input, output) => {
+    const answer = ask("PostToolUse", directory, {
+      session_id: input.sessionID, tool_name: input.tool, tool_input: input.args ?? {},
+    })
+    if (answer.context) output.output = (output.output ?? "") + "\\n" + answer.context
+  },
+})
+"""

@@ -1,0 +1,59 @@
+"""What the hooks of one session remember between two events, in a small file of the user's cache.
+
+A lost file does no harm: messages and files are reported a second time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from typing import Any, Self
+
+from interlock.faces.hooks.event import HookEvent
+
+
+class HookState:
+    """A block that reads the file, and writes it at its end.
+
+    shown     the messages of the last answer, to be acknowledged at the next event
+    asked     questions that were shown, which an answer ends
+    reported  how files looked that were reported
+    stops     how often in a row mail kept the agent from stopping
+    beat      when the session was last renewed
+    """
+
+    def __init__(self, event: HookEvent) -> None:
+        text = f"{event.session}\n{event.agent_id}\n{os.environ.get('INTERLOCK_AGENT', '')}"
+        name = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:24]
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        self._file = os.path.join(cache, "interlock", "hooks", f"{name}.json")
+        self.shown: list[str] = []
+        self.asked: list[str] = []
+        self.reported: dict[str, list[int]] = {}
+        self.stops = 0
+        self.beat = 0.0
+
+    def __enter__(self) -> Self:
+        with suppress(OSError, ValueError, TypeError), open(self._file, encoding="utf-8") as file:
+            found: dict[str, Any] = json.load(file)
+            self.shown = [str(each) for each in found.get("shown", ())]
+            self.asked = [str(each) for each in found.get("asked", ())]
+            self.reported = dict(found.get("reported", {}))
+            self.stops, self.beat = int(found.get("stops", 0)), float(found.get("beat", 0.0))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        kept = {key: value for key, value in vars(self).items() if not key.startswith("_")}
+        beside = f"{self._file}.{os.getpid()}"
+        with suppress(OSError):
+            os.makedirs(os.path.dirname(self._file), mode=0o700, exist_ok=True)
+            with open(beside, "w", encoding="utf-8") as file:
+                json.dump(kept, file)
+            os.replace(beside, self._file)
+
+    def remove(self) -> None:
+        """The session is over."""
+        with suppress(OSError):
+            os.remove(self._file)

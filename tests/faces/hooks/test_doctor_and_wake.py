@@ -1,0 +1,108 @@
+"""Doctor tries the installed hooks; wake writes to an inbox, and never claims more than that."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from tests.faces.hooks.hosts import ONE, event, send, shop
+
+import interlock
+from interlock.faces.cli.command import run as command
+from interlock.faces.hooks.doctor import hook_findings
+from interlock.faces.hooks.setup import Setup
+from interlock.faces.hooks.wake import wake
+
+__all__ = ["shop"]
+
+
+def findings(root: Path) -> list[tuple[str, str, str]]:
+    with interlock.connect(f"{root}/.interlock/store.db") as fleet:
+        found: list[tuple[str, str, str]] = [
+            (each.verdict, each.name, each.fact) for each in hook_findings(fleet)
+        ]
+        assert len(fleet.reservations.list()) == 0
+        return found
+
+
+@pytest.mark.parametrize("host", ["claude", "codex", "cursor"])
+def test_doctor_says_that_a_deny_holds(shop: Path, host: str) -> None:
+    assert findings(shop) == []
+    Setup(host, remove=False).write()
+    found = findings(shop)
+    assert found[0][:2] == ("ok", f"hook {host}")
+    assert "a deny holds" in found[0][2]
+    if host == "codex":
+        assert "trusted" in found[1][2]
+
+
+def test_doctor_names_a_hook_that_refuses_nothing(shop: Path) -> None:
+    Setup("claude", remove=False).write()
+    path = shop / ".claude/settings.local.json"
+    whole = path.read_text()
+    command_ = json.loads(whole)["hooks"]["PreToolUse"][0]["hooks"][0]["command"]
+    path.write_text(whole.replace(command_, f"true || {command_}"))
+    verdict, _, fact = findings(shop)[0]
+    assert verdict == "bad"
+    assert "'nothing', exit 0" in fact
+    assert command(["doctor"]) == 4
+
+
+def test_doctor_says_what_the_sandbox_of_codex_cannot_reach(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Setup("codex", remove=False).write()
+    monkeypatch.setenv("INTERLOCK_STORE", f"{tmp_path}/elsewhere.db")
+    with interlock.connect(f"{tmp_path}/elsewhere.db") as fleet:
+        facts = [each.fact for each in hook_findings(fleet)]
+    assert any("sandbox cannot write" in fact for fact in facts)
+
+
+def test_wake_writes_to_the_inbox_and_says_written(shop: Path) -> None:
+    send("claude", event(shop, "SessionStart", source="startup"))
+    sessions = Path(os.environ["HOME"]) / ".claude/sessions"
+    sessions.mkdir(parents=True)
+    path = f"{shop}/s"
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(path)
+    server.listen()
+    got: list[bytes] = []
+
+    def receive() -> None:
+        inbox, _ = server.accept()
+        with inbox, inbox.makefile("rb") as lines:
+            got.extend(lines)
+
+    reader = threading.Thread(target=receive)
+    reader.start()
+    (sessions / "1.json").write_text("{broken")
+    there = {"sessionId": ONE, "messagingSocketPath": path, "name": "x", "status": "idle"}
+    (sessions / "2.json").write_text(json.dumps(there))
+    with interlock.connect(f"{shop}/.interlock/store.db") as fleet:
+        done = wake(fleet, "claude-55556666", "look at docs")
+        assert isinstance(done, interlock.Woken)
+        assert done.state == "written"
+        reader.join(10)
+        (line,) = [json.loads(each) for each in got]
+        assert line["type"] == "user"
+        assert line["message"]["content"] == "look at docs"
+        server.close()
+        refused = wake(fleet, "claude-55556666")
+        assert isinstance(refused, interlock.NotWoken)
+        assert "does not answer" in refused.reason
+        unknown = wake(fleet, "nemo")
+        assert isinstance(unknown, interlock.NotWoken)
+        assert "no session" in unknown.reason
+
+
+def test_a_host_that_cannot_be_woken_is_named(shop: Path) -> None:
+    send("codex", event(shop, "SessionStart", source="startup"))
+    with interlock.connect(f"{shop}/.interlock/store.db") as fleet:
+        refused = wake(fleet, "codex-55556666")
+    assert isinstance(refused, interlock.NotWoken)
+    assert "Codex cannot be woken" in refused.reason
+    assert "interlock wait" in refused.clear

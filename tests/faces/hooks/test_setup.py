@@ -1,0 +1,233 @@
+"""Setup merges into the files of a host, and takes away only its own entries."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faces.hooks.hosts import git, repository, shop
+
+import interlock
+from interlock.errors import BadInput
+from interlock.faces.cli.command import run as command
+from interlock.faces.hooks.hosts import HOSTS
+from interlock.faces.hooks.primer import TOKENS, primer, tokens
+from interlock.faces.hooks.setup import Setup, installed
+from interlock.nouns.fleet.hosts_noun import SetUp, SetupShown
+
+__all__ = ["shop"]
+FOREIGN: dict[str, Any] = {
+    "model": "opus",
+    "hooks": {
+        "PreToolUse": [
+            {"matcher": "Bash", "hooks": [{"type": "command", "command": "check.sh"}]},
+            {"matcher": "Edit", "hooks": [{"type": "command", "command": "lint interlock.py"}]},
+        ],
+        "Notification": [{"hooks": [{"type": "command", "command": "beep"}]}],
+    },
+}
+NAMES = [*HOSTS, "agents", "git"]
+
+
+def snapshot(root: Path) -> dict[str, bytes]:
+    skipped = ("objects", "logs", ".interlock", "exclude", "index")
+    files = [each for each in root.rglob("*") if each.is_file()]
+    return {
+        str(each.relative_to(root)): each.read_bytes()
+        for each in files
+        if not any(part in skipped for part in each.parts)
+    }
+
+
+@pytest.mark.parametrize("host", NAMES)
+def test_setup_shows_first_and_remove_leaves_the_folder_as_it_was(shop: Path, host: str) -> None:
+    before = snapshot(shop)
+    shown = Setup(host, remove=False).show()
+    assert isinstance(shown, SetupShown)
+    assert shown.files
+    assert "interlock" in shown.diff
+    assert snapshot(shop) == before
+    assert isinstance(Setup(host, remove=False).write(), SetUp)
+    assert Setup(host, remove=False).show().files == ()  # once is enough
+    if host not in ("agents", "git"):
+        assert git(shop, "status", "--porcelain") == ""  # nothing of this machine is committed
+    assert Setup(host, remove=True).write().files
+    assert snapshot(shop) == before
+
+
+@pytest.mark.parametrize("host", ["claude", "codex", "gemini"])
+def test_entries_of_others_stay(shop: Path, host: str) -> None:
+    name = ".claude/settings.local.json" if host == "claude" else HOSTS[host].file
+    path = shop / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(FOREIGN, indent=4))
+    Setup(host, remove=False).write()
+    merged = json.loads(path.read_text())
+    assert merged["model"] == "opus"
+    before = next(event for event, means in HOSTS[host].events.items() if means == "before")
+    commands = [each["command"] for g in merged["hooks"][before] for each in g["hooks"]]
+    assert any(f"hook {host} {before}" in each for each in commands)
+    assert set(merged["hooks"]) > set(FOREIGN["hooks"])
+    Setup(host, remove=True).write()
+    assert json.loads(path.read_text()) == FOREIGN
+
+
+def test_the_hook_before_an_edit_fails_closed_where_the_host_can(shop: Path) -> None:
+    Setup("claude", remove=False).write()
+    found = json.loads((shop / ".claude/settings.local.json").read_text())["hooks"]
+    (group,) = found["PreToolUse"]
+    assert group["matcher"] == "Edit|Write|MultiEdit|NotebookEdit"
+    assert group["hooks"][0]["onFailure"] == "block"
+    assert os.path.isabs(group["hooks"][0]["command"])
+    assert "PostToolUse" not in found  # the batch has it already
+    Setup("cursor", remove=False).write()
+    cursor = json.loads((shop / ".cursor/hooks.json").read_text())
+    assert cursor["hooks"]["preToolUse"][0]["failClosed"] is True
+
+
+def test_a_committed_file_gets_no_path_of_this_machine(shop: Path) -> None:
+    path = shop / ".codex/hooks.json"
+    path.parent.mkdir()
+    path.write_text("{}\n")
+    git(shop, "add", ".codex")
+    git(shop, "commit", "-qm", "hooks")
+    Setup("codex", remove=False).write()
+    text = path.read_text()
+    assert '"interlock hook codex PreToolUse"' in text
+    assert str(shop.parent) not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{\n  // mine\n  "a": 1\n}', "comments"),
+        ('{"a": ', "cannot be changed"),
+        ("[]", "no JSON object"),
+        ('{"hooks": []}', "is no object"),
+    ],
+)
+def test_a_file_that_cannot_be_merged_stays_as_it_is(shop: Path, text: str, says: str) -> None:
+    path = shop / ".claude/settings.local.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(BadInput, match=says):
+        Setup("claude", remove=False)
+    assert path.read_text() == text
+
+
+def test_copilot_does_not_run_the_hooks_of_claude_code_twice(shop: Path) -> None:
+    Setup("copilot", remove=False).write()
+    assert (shop / ".github/hooks/interlock.json").exists()
+    done = Setup("claude", remove=False).write()
+    assert "Copilot" in " ".join(done.notes)
+    left = json.loads((shop / ".github/hooks/interlock.json").read_text())
+    assert "hooks" not in left
+    again = Setup("copilot", remove=False).write()
+    assert again.files == ()
+
+
+def test_a_linked_worktree_sets_up_the_main_one_where_the_host_reads_that(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(shop, "worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
+    monkeypatch.chdir(tmp_path / "side")
+    Setup("claude", remove=False).write()
+    assert (shop / ".claude/settings.local.json").exists()
+    assert installed(HOSTS["claude"], str(tmp_path / "side"))
+    Setup("git", remove=False).write()
+    assert (shop / ".git/hooks/pre-commit").stat().st_mode & stat.S_IXUSR
+
+
+# Git hooks.
+
+
+def commit(root: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    (root / "src/a.py").write_text(f"{os.urandom(4).hex()}\n")
+    git(root, "add", "-A")
+    words = ["git", "-C", str(root), "commit", "-qm", "change"]
+    variables = {**os.environ, **variables}
+    return subprocess.run(words, capture_output=True, text=True, check=False, env=variables)
+
+
+def test_a_commit_and_a_push_with_reserved_files_are_refused_unless_overridden(
+    shop: Path, tmp_path: Path
+) -> None:
+    git(tmp_path, "init", "-q", "--bare", "origin.git")
+    git(shop, "remote", "add", "origin", f"{tmp_path}/origin.git")
+    git(shop, "push", "-q", "origin", "main")
+    earlier = shop / ".git/hooks/pre-commit"
+    earlier.write_text("#!/bin/sh\ntouch ran-before\n")
+    earlier.chmod(0o755)
+    Setup("git", remove=False).write()
+    with interlock.connect(f"{shop}/.interlock/store.db", agent="ada") as ada:
+        ada.reservations.reserve("src/*.py", ttl=600, reason="new parser", repository="origin")
+        done = commit(shop, INTERLOCK_AGENT="bob")
+        assert done.returncode == 1
+        for word in ("src/a.py", "ada", "new parser", "INTERLOCK_OVERRIDE"):
+            assert word in done.stderr
+        assert commit(shop, INTERLOCK_AGENT="ada").returncode == 0
+        assert (shop / "ran-before").exists()  # the hook that was there still runs
+        push = ["git", "-C", str(shop), "push", "-q", "origin", "HEAD:other"]
+        refused = subprocess.run(push, capture_output=True, text=True, check=False)
+        assert refused.returncode == 1
+        assert "this push has files" in refused.stderr
+        done = commit(shop, INTERLOCK_AGENT="bob", INTERLOCK_OVERRIDE="hot fix")
+        assert done.returncode == 0
+        over = [each for each in ada.record.log() if each.verb == "reservation.override"]
+        assert [each.reason for each in over] == ["hot fix"]
+    Setup("git", remove=True).write()
+    assert earlier.read_text() == "#!/bin/sh\ntouch ran-before\n"
+    assert not (shop / ".git/hooks/pre-push").exists()
+
+
+def test_hooks_of_another_manager_are_left_alone(shop: Path) -> None:
+    (shop / ".husky/_").mkdir(parents=True)
+    git(shop, "config", "core.hooksPath", ".husky/_")
+    done = Setup("git", remove=False).write()
+    assert done.files == ()
+    assert "core.hooksPath is .husky/_" in " ".join(done.notes)
+    assert "hook git pre-commit" in " ".join(done.notes)
+
+
+def test_git_hooks_fail_closed_and_say_how_to_go_on(shop: Path) -> None:
+    Setup("git", remove=False).write()
+    (shop / ".interlock/store.db").write_bytes(b"x" * 8192)
+    done = commit(shop)
+    assert done.returncode == 1
+    assert "--no-verify" in done.stderr
+
+
+# The primer.
+
+
+def test_the_primer_has_a_limit_whatever_the_store_holds(shop: Path) -> None:
+    with interlock.connect(f"{shop}/.interlock/store.db", agent="n" * 190) as fleet:
+        for number in range(30):
+            fleet.reservations.reserve("a" * 190 + str(number), ttl=600)
+            fleet.tasks.publish(f"t{number}")
+        for host in ("", *HOSTS):
+            assert tokens(primer(fleet, host)) <= TOKENS
+
+
+def test_the_commands_print_and_refuse_clearly(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["prime", "--for", "claude", "--agent", "ada"]) == 0
+    text = capsys.readouterr().out
+    assert "You are ada" in text
+    assert text.count("\n") > 5
+    assert command(["prime", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens"] <= TOKENS
+    assert command(["setup", "claud"]) == 2
+    assert "did you mean 'claude'?" in capsys.readouterr().err
+    assert command(["setup", "claude"]) == 0
+    assert "+++" in capsys.readouterr().out
+    assert not (shop / ".claude").exists()
+    assert command(["setup", "claude", "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["outcome"] == "set_up"
+    assert repository(shop.parent / "third").exists()
