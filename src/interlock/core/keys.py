@@ -149,6 +149,7 @@ Liveness: the only keys that expire
     live/allows/{guard}/{host}  this host lets the guard, by its digest, look outside
     live/looks/{guard}/{host}/{root}  a process of this host looks, for gates, below this root
     live/wants/{guard}/{id}  a call waits for what hosts see for this guard
+    live/schedules-read   a pass has read all schedules a short time ago
     live/clock            expires after all others: the engine has measured without a break
 Signals: never stored
     wake/{grant}          the waiter was granted, or must look again
@@ -305,6 +306,7 @@ since the commit that put it."""
 LIVE_SWARMS = "live/swarm/"
 LIVE_SERVERS = "live/server/"
 SERVER_TOKENS = "server-tokens/"
+SCHEDULES_READ = "live/schedules-read"
 WAKE = "wake/"
 WAKE_READY = "wake/ready/"
 REFUSALS = "refusals/"

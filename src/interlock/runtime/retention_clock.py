@@ -64,6 +64,20 @@ def earlier_time(runner: Runner) -> Op[float]:
     return min(now, engine)
 
 
+def later_time(runner: Runner) -> Op[float]:
+    """The time by the client's clock, by the engine's, or by the record's: the latest of them.
+
+    For a decision that undoes what another client did ahead of time: a client whose clock is
+    behind must not make it.
+    """
+    now, engine = runner.clock.wall(), (yield from engine_time())
+    if engine is None:
+        newest = recorded_times((yield Read(NEWEST)).ranges[NEWEST])
+        others = sorted(each.at for each in newest if each.writer != runner.chain.writer)
+        engine = others[len(others) // 2] if others else now
+    return max(now, engine)
+
+
 def engine_time() -> Op[float | None]:
     """The time by the engine's own clock; None if it has none."""
     found: float | None = yield StoreCall("wall")

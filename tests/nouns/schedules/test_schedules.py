@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from interlock.core import keys
 from interlock.errors import BadInput
+from interlock.nouns.schedules import housekeeping
 from interlock.nouns.schedules import schedule as core
 from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.store import Put, Range, Txn
@@ -271,6 +273,57 @@ def test_a_machine_whose_clock_jumps_ahead_and_back_runs_nothing_twice(
     assert len(after) == 1
     assert len({*first, *ahead, *after}) == 5
     assert shown(ada).published == 5
+
+
+def test_a_client_whose_clock_is_behind_sets_no_schedule_back(stage: Testbed, ada: Client) -> None:
+    add(ada)
+    stage.clock.advance(HOUR)
+    assert looks(ada) == ["hourly@2023-11-14T23:13:20Z"]
+    behind = stage.client("behind", ttl=10_000_000.0)
+    behind.runner.clock = _Ahead(stage.clock, -2 * HOUR)
+    assert behind.run(behind.fleet.health()).healthy
+    assert behind.run(behind.fleet.maintain()).moved == 0
+    resumed = behind.run(behind.fleet.schedules.resume("hourly"))
+    assert isinstance(resumed, core.ScheduleResumed)
+    assert resumed.already
+    assert shown(ada).next_run == START + 2 * HOUR
+
+
+def test_all_of_many_schedules_are_read_by_one_pass_in_a_while(
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "Range", partial(Range, limit=2))
+    for name in ("a", "b", "c"):
+        add(ada, name)
+
+    def lose(name: str) -> None:
+        entry = next(key for key in under(stage.store, keys.DUE) if key.endswith(f"-{name}"))
+        stage.store.commit(Txn(id=f"txn_{stage.clock.wall()}", quiet=True, deletes=(entry,)))
+
+    lose("c")
+    assert ada.run(ada.fleet.maintain()).moved == 1, "all were read"
+    lose("c")
+    assert ada.run(ada.fleet.maintain()).moved == 0, "one page was read"
+    stage.clock.advance(housekeeping.ALL_READ_EVERY)
+    assert ada.run(ada.fleet.maintain()).moved == 1
+
+
+@pytest.mark.parametrize("overlap", ["allow", "skip"])
+def test_a_run_is_given_up_while_the_last_task_is_open_if_the_schedule_says_so(
+    stage: Testbed, ada: Client, overlap: str
+) -> None:
+    add(ada, overlap=overlap)
+    stage.clock.advance(HOUR)
+    running = ada.run(ada.tasks.next())
+    assert isinstance(running, Claimed)
+    stage.clock.advance(HOUR)
+    second = look(ada)
+    assert (second == "") == (overlap == "skip")
+    assert (shown(ada).skipped, shown(ada).published) == ((1, 1) if overlap == "skip" else (0, 2))
+    assert shown(ada).next_run == START + 3 * HOUR
+    ada.run(ada.tasks.fail(running.task, token=running.token, retry=False))
+    stage.clock.advance(HOUR)
+    assert look(ada) == "hourly@2023-11-15T01:13:20Z"
 
 
 def test_maintain_publishes_what_is_due_and_puts_back_a_lost_entry(

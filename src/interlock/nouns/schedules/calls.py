@@ -44,6 +44,7 @@ class ScheduleCalls(Calls[D]):
         cron: str | None = None,
         zone: str = "UTC",
         missed: str = "once",
+        overlap: str = "allow",
         title: str = "",
         text: str = "",
         priority: int = task_types.PRIORITY,
@@ -66,7 +67,8 @@ class ScheduleCalls(Calls[D]):
         planned time in UTC.  It is published by the processes that look for work (``next``,
         ``work``, ``serve``) and by ``maintain``.  If none of them looked for a while, ``missed``
         says what to do about the runs of that time: publish the last one (``once``), ``all`` of
-        them, the last hundred at most, or ``none``.
+        them, the last hundred at most, or ``none``.  While its last task is open, a run is
+        published all the same, or not at all with ``overlap="skip"``.
 
         The other arguments are those of ``tasks.publish``; ``deadline`` is how long after its
         publishing each task may begin.  With ``replace`` it replaces a schedule of the same name.
@@ -77,6 +79,7 @@ class ScheduleCalls(Calls[D]):
             at=now,
             by=agent,
             missed=_missed(missed),
+            overlap=_overlap(overlap),
             deadline=None if deadline is None else validate.duration(deadline, "deadline"),
         )
         if every is not None and cron is None and zone == "UTC":
@@ -174,6 +177,13 @@ def _missed(word: str) -> core.MissedRuns:
         if word == known:
             return known
     raise BadInput(f"'missed' is {', '.join(core.MISSED)}, not {word!r:.40}")
+
+
+def _overlap(word: str) -> core.Overlap:
+    for known in core.OVERLAPS:
+        if word == known:
+            return known
+    raise BadInput(f"'overlap' is {' or '.join(core.OVERLAPS)}, not {word!r:.40}")
 
 
 def _several(given: str | Iterable[str]) -> Iterable[str]:

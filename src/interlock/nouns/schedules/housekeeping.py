@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from interlock.core import keys
-from interlock.core.decision import Decision
+from interlock.core.decision import Decision, Write
 from interlock.errors import BadInput
 from interlock.nouns.schedules import rules, timing
 from interlock.nouns.schedules import schedule as core
@@ -18,17 +18,30 @@ from interlock.nouns.schedules.service import decode_schedule
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.reads import every, looked_up, readable
+from interlock.runtime.retention_clock import later_time
 from interlock.runtime.runner import Decided
-from interlock.steps import Op
+from interlock.steps import Op, Read
+from interlock.store import Range
+
+ALL_READ_EVERY = 600.0
+"""Seconds in which one pass reads all schedules, where they are more than a page."""
 
 
 class ScheduleHousekeepingPart(HousekeepingPart):
     """The part of a pass of ``maintain`` that is about schedules."""
 
     def reclaim(self) -> Op[None]:
-        """Put missing entries back, and correct the times that a wrong clock wrote."""
-        work, now = self.work, self.work.runner.clock.wall()
-        items = yield from every(keys.SCHEDULES)
+        """Put missing entries back, and correct the times that a wrong clock wrote.
+
+        A pass reads a page of schedules; where there are more, all of them once in a while.
+        """
+        work, page = self.work, Range(keys.SCHEDULES)
+        items = (yield Read(page)).ranges[page]
+        if not items:
+            return
+        now = yield from later_time(work.runner)
+        if len(items) == page.limit and (yield from self._is_time_for_all()):
+            items = yield from every(keys.SCHEDULES)
         found = {item.key: readable(decode_schedule, item) for item in items}
         active = {key: each for key, each in found.items() if each and each.state == "active"}
         entries = yield from looked_up(each.due for each in active.values())
@@ -43,6 +56,18 @@ class ScheduleHousekeepingPart(HousekeepingPart):
             )
             work.moved += done.outcome
         work.left += len(wrong[work.bound :])
+
+    def _is_time_for_all(self) -> Op[bool]:
+        """Whether no pass has read all schedules for a while; then this one does."""
+
+        def deciding() -> DecideOp[bool]:
+            if (yield (keys.SCHEDULES_READ,)).items[keys.SCHEDULES_READ] is not None:
+                return Decision(outcome=False)
+            mark = Write(keys.SCHEDULES_READ, {"for": "schedules"}, ALL_READ_EVERY)
+            return Decision(outcome=True, puts=(mark,), quiet=True)
+
+        done: Decided[bool] = yield from self.work.runner.change(deciding, self.work.actor)
+        return done.outcome
 
 
 def _repairing(name: str, now: float) -> DecideOp[bool]:

@@ -50,6 +50,10 @@ class ScheduleAdd(Request, frozen=True, kw_only=True):
         str,
         option("text", "if no process looked in time: publish the last run (once), all, or none"),
     ] = "once"
+    overlap: Annotated[
+        str,
+        option("text", "while its last task is open: publish the next (allow), or do not (skip)"),
+    ] = "allow"
     title: Title = ""
     text: Text = ""
     data: Data = None
@@ -117,6 +121,7 @@ def _add(fleet: "FleetCalls", request: ScheduleAdd) -> "Op[core.AddOutcome]":
         cron=request.cron,
         zone=request.zone,
         missed=request.missed,
+        overlap=request.overlap,
         replace=request.replace,
         **shared_terms(request),
     )
@@ -146,7 +151,7 @@ NOUN = Noun(
             act=_add,
             examples=(
                 "interlock schedule add nightly --cron '0 2 * * *' --zone Europe/Rome --agent ada",
-                "interlock schedule add sweep --every 1h --requires gpu --missed none --agent ada",
+                "interlock schedule add sweep --every 1h --requires gpu --overlap skip --agent ada",
             ),
         ),
         Operation(

@@ -14,6 +14,7 @@ from interlock.core.decision import Decision, Event, Write
 from interlock.nouns.schedules import schedule as core
 from interlock.nouns.schedules.schedule import DueRuns, Schedule, run_id
 from interlock.nouns.tasks import progress_rules
+from interlock.nouns.tasks.rules import OPEN
 from interlock.nouns.tasks.task import DueEntry, Spec
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.runtime.attempt import outcome_word
@@ -40,6 +41,7 @@ def add(
             fresh,
             published=before.published,
             lost=before.lost,
+            skipped=before.skipped,
             last_task=before.last_task,
             last_run=before.last_run,
             last_at=before.last_at,
@@ -100,12 +102,15 @@ def publish(
     """Publish the task of a run that is due, and go on to the next time.
 
     ``published``; ``failed`` if it cannot be, ``missed`` if there is none to publish any more,
-    ``moved`` if it was published before.
+    ``skipped`` if the last one is open, ``moved`` if it was published before.
     """
     after = _at(name, schedule, found.following, changes.now)
     after = replace(after, lost=schedule.lost + found.lost)
     word, said = "missed", f"{found.lost} runs"
-    if found.run is not None:
+    if found.run is not None and (open_ := _open_run(changes, schedule)):
+        word, said = "skipped", open_
+        after = replace(after, skipped=schedule.skipped + 1)
+    elif found.run is not None:
         id_ = run_id(name, found.run)
         spec = replace(task, at=found.run, schedule=name)
         if schedule.deadline is not None:
@@ -129,6 +134,18 @@ def publish(
     changes.signal(_WAKE)
     changes.event(f"schedule:{word}", schedule.by)
     return replace(changes.decision(word, "schedule.publish", f"schedule/{name}"), reason=said)
+
+
+def _open_run(changes: TaskChanges, schedule: Schedule) -> str:
+    """Why a run is given up: the last task is open, and runs must not overlap; else empty."""
+    last = schedule.last_task
+    if schedule.overlap != "skip" or not last:
+        return ""
+    status = changes.facts.status(last)
+    changes.rely(keys.status(last))
+    if status is None or status.state not in OPEN:
+        return ""
+    return f"{last} is {status.state}"
 
 
 def _publish_task(changes: TaskChanges, name: str, id_: str, spec: Spec) -> tuple[str, str]:

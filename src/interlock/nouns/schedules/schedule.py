@@ -23,6 +23,9 @@ the runs of that time:
     all     each is published, the last hundred at most
     none    none is, unless the last one is found within a minute
 
+While the last task is open (blocked, pending or running), ``overlap`` says what a run does that is
+due: it is published all the same (``allow``), or given up (``skip``).
+
 A run that cannot be published (its id is taken, a task that it needs does not exist) is given up,
 so that it stops neither the other schedules nor its own next run; the schedule keeps the reason,
 which ``why``, ``health`` and ``schedule list`` show until a run succeeds.
@@ -41,6 +44,8 @@ from interlock.core.outcomes import Listing, always
 
 MissedRuns: TypeAlias = Literal["once", "all", "none"]
 MISSED: tuple[MissedRuns, ...] = get_args(MissedRuns)
+Overlap: TypeAlias = Literal["allow", "skip"]
+OVERLAPS: tuple[Overlap, ...] = get_args(Overlap)
 ScheduleState: TypeAlias = Literal["active", "paused", "ended"]
 NAME_LIMIT = 170
 """Bytes of a name: the id of a task is the name and the time."""
@@ -56,7 +61,8 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     It comes ``every`` so many seconds from ``start`` on, or by a ``cron`` line in a ``zone``.
     ``run`` is the planned time of the next run, and ``due`` the key of its entry in the ``due``
     index.  ``moved`` is when that was last written.  ``deadline`` is how long after its publishing
-    a task may begin.  ``lost`` counts runs that were not published since none looked in time.
+    a task may begin.  ``lost`` counts runs that were not published since none looked in time, and
+    ``skipped`` those that were not since the last task was open.
     ``failure`` says why the run of ``failed_run`` could not be published; a success clears it.
     """
 
@@ -67,6 +73,7 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     cron: str = ""
     zone: str = "UTC"
     missed: MissedRuns = "once"
+    overlap: Overlap = "allow"
     deadline: float | None = None
     state: ScheduleState = "active"
     run: float | None = None
@@ -74,6 +81,7 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     moved: float = 0.0
     published: int = 0
     lost: int = 0
+    skipped: int = 0
     last_task: str = ""
     last_run: float = 0.0
     last_at: float = 0.0
@@ -156,18 +164,21 @@ class ListedSchedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``next_run`` is the planned time of its next run, ``last_task`` the task that it published last,
     for the planned time ``last_run``.  ``failure`` says why its last run could not be published.
+    ``lost`` counts runs that were missed, and ``skipped`` those whose predecessor was open.
     """
 
     schedule: str
     state: ScheduleState
     when: str
     missed: MissedRuns
+    overlap: Overlap = "allow"
     every: float | None = None
     cron: str = ""
     zone: str = ""
     next_run: float | None = None
     published: int = 0
     lost: int = 0
+    skipped: int = 0
     last_task: str = ""
     last_run: float | None = None
     last_at: float | None = None

@@ -24,7 +24,7 @@ from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader, decode_spec
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
-from interlock.runtime.retention_clock import engine_time
+from interlock.runtime.retention_clock import engine_time, later_time
 from interlock.runtime.runner import Decided, Runner
 from interlock.steps import Op
 from interlock.store import Item
@@ -66,7 +66,7 @@ class ScheduleService:
 
     def resume(self, actor: Actor, name: str) -> Op[core.ResumeOutcome]:
         """Go on with the first time after now."""
-        now = self._runner.clock.wall()
+        now = yield from later_time(self._runner)
 
         def resuming(schedule: Schedule | None) -> Decision[core.ResumeOutcome]:
             following = None if schedule is None else timing.following(schedule, now)

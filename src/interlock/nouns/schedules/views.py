@@ -22,6 +22,7 @@ from interlock.nouns.tasks.task import Spec
 from interlock.nouns.tasks.task_reader import decode_spec
 from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.reads import Pages, looked_up, readable
+from interlock.runtime.retention_clock import later_time
 from interlock.runtime.why import Why
 from interlock.steps import Op, Read
 
@@ -106,12 +107,14 @@ def _listed(name: str, schedule: Schedule) -> core.ListedSchedule:
         state=schedule.state,
         when=when(schedule),
         missed=schedule.missed,
+        overlap=schedule.overlap,
         every=schedule.every or None,
         cron=schedule.cron,
         zone=schedule.zone if schedule.cron else "",
         next_run=schedule.run if schedule.state == "active" else None,
         published=schedule.published,
         lost=schedule.lost,
+        skipped=schedule.skipped,
         last_task=schedule.last_task,
         last_run=schedule.last_run or None,
         last_at=schedule.last_at or None,
@@ -136,7 +139,7 @@ def moment(time: float | None, zone: str = "UTC") -> str:
 
 
 class ScheduleHistory(NounHistory):
-    """Schedules: added, published, missed, failed, paused, resumed, dropped.
+    """Schedules: added, published, missed, skipped, failed, paused, resumed, dropped.
 
     ``says`` has the task that was published, or why none was.
     """
@@ -214,7 +217,8 @@ def _resting(name: str, schedule: Schedule) -> Why:
 def health(checkup: HealthCheck) -> Op[list[Problem]]:
     """Schedules that need attention: runs that could not be published, or that none published."""
     items = yield from checkup.read(keys.SCHEDULES)
-    now, found = checkup.runner.clock.wall(), list[Problem]()
+    now = (yield from later_time(checkup.runner)) if items else 0.0
+    found = list[Problem]()
     active = {
         keys.schedule_of(item.key): each
         for item in items
