@@ -8,4 +8,9 @@ operations.py  an operation as an endpoint: from bytes to a request, from an out
 events.py      the stream of events: one ring for all readers
 overview.py    the first view of a fleet, made of declared operations
 assets.py      the files of the page
+openapi.py     the description of the API
+mcp.py         the tools for models
+sessions.py    sessions of callers, by their handles
+parts.py       background work, kept running
+health.py      whether the store takes a commit
 """

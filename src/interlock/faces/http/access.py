@@ -121,7 +121,7 @@ class Access:
     ) -> None:
         self.agent = agent
         self._owner = Caller("admin", agent)
-        self._open = open_
+        self.open = open_
         """Whether a request without a token is that of the owner."""
         self._hosts = LOOPBACK | {each.lower() for each in hosts}
         self._tokens = tokens
@@ -156,7 +156,7 @@ class Access:
             return self.of_token(token.strip())
         if cookie:
             return self.of_token(cookie)
-        if self._open:
+        if self.open:
             return self._owner
         raise _unknown("this server wants a token: 'interlock up --token ROLE' makes one")
 
@@ -170,7 +170,7 @@ class Access:
     def _known(self, name: str) -> bool:
         if name in self._hosts:
             return True
-        return not self._open and _is_address(name)  # rebinding needs a name, not a number
+        return not self.open and _is_address(name)  # rebinding needs a name, not a number
 
 
 class Headers(Protocol):

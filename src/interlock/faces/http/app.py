@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from interlock.errors import BadInput, InterlockError, TooLarge
 from interlock.faces import give_back
-from interlock.faces.http import assets
+from interlock.faces.http import assets, mcp
 from interlock.faces.http.access import Access, Caller, Refused, needed, require
 from interlock.faces.http.events import EventFeed, EventRing, stream
 from interlock.faces.http.operations import Endpoint, answer, endpoints, error_answer
@@ -71,6 +71,7 @@ class Server:
         self.clients = clients
         self.access = access
         self.handles = Handles(clients)
+        self.mcp = mcp.McpSessions(clients, open_=access.open)
         self.ring = EventRing()
         self.stopping = threading.Event()
         self.streams = 0
@@ -87,7 +88,8 @@ class Server:
         place = ServerPlace(
             url=address, host=os.uname().nodename, pid=os.getpid(), agent=self.access.agent
         )
-        self.parts = Parts(self.clients, works(place))
+        background = {**works(place), "models": self.mcp.keep_sweeping}
+        self.parts = Parts(self.clients, background)
         self.parts.start()
         self._feed = EventFeed(self.clients, self.ring, asyncio.get_running_loop())
         self._feed.start()
@@ -134,6 +136,7 @@ def make_app(server: Server) -> ASGIApp:
             Route("/", routes.page, methods=["GET"]),
             Route("/assets/{name:path}", routes.asset, methods=["GET"]),
             Route("/healthz", routes.healthz, methods=["GET"]),
+            Route("/mcp", routes.mcp, methods=["POST", "DELETE"]),
             Route("/openapi.json", routes.openapi, methods=["GET"]),
             Route("/api/events", routes.events, methods=["GET"]),
             Route("/metrics", routes.metrics, methods=["GET"]),
@@ -223,6 +226,34 @@ class Routes:
             return _json(status, encoded({"status": about["status"]}))
         parts = server.parts.about() if server.parts is not None else []
         return _json(status, encoded({**about, "parts": parts}))
+
+    async def mcp(self, request: Request) -> Response:
+        """The tools for models."""
+        return await self._guarded(request, self._mcp)
+
+    async def _mcp(self, request: Request) -> Response:
+        server, caller = self._server, await self._caller(request)
+        handle = request.headers.get(mcp.HEADER)
+        if request.method == "DELETE":
+            ended = await server.in_thread(lambda: server.mcp.end(caller, handle))
+            return Response(status_code=204 if ended else 404)
+        body, headers = await _body(request), dict(request.headers)
+        agent = request.query_params.get("agent", "")
+        gone = threading.Event()
+
+        def receive() -> mcp.McpAnswer:
+            return server.mcp.receive(body, headers, caller, agent, gone)
+
+        work = asyncio.ensure_future(server.waiting(receive))
+        leaving = asyncio.ensure_future(_disconnected(request))
+        try:
+            await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
+            gone.set()
+            found = await work
+        finally:
+            leaving.cancel()
+        more = {"Mcp-Session-Id": found.session} if found.session else {}
+        return _json(found.status, found.body, more)
 
     async def openapi(self, request: Request) -> Response:
         """The description of the API."""

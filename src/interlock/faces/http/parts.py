@@ -4,6 +4,7 @@
     guards         looks at branches, files and commands that this host allows, for what waits
     swarm          keeps the swarm on its bus: its entry, its snapshot, shared values
     requests       posts and takes in requests between swarms
+    models         ends the sessions of models that were not used for long
     address        says in the store that this server runs, for ``interlock open``
 
 Several servers share the work: one of them has the lease of housekeeping and of requests at a time,

@@ -149,6 +149,13 @@ class ToolServer:
         for call in running:
             call.stop()
 
+    def cancel(self) -> None:
+        """Cancel the calls that run: no caller wants their answers."""
+        with self._lock:
+            running = tuple(self._running.values())
+        for call in running:
+            call.cancel()
+
     def _receive_batch(self, messages: list[Any], send: Send) -> None:
         """Answer several messages with one, as version 2025-03-26 has it."""
         if not 0 < len(messages) <= MOST_IN_BATCH:
@@ -277,6 +284,14 @@ class _BatchAnswers:
                 return
         answers = b",".join(filter(None, self._answers))
         self._send(b"[" + answers + b"]" if answers else b"")
+
+
+def stateless_version(message: object) -> str | None:
+    """The version that a message of the stateless era names; None for any other message."""
+    params = message.get("params") if isinstance(message, dict) else None
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    version = meta.get(_VERSION) if isinstance(meta, dict) else None
+    return version if isinstance(version, str) else None
 
 
 def _is_stateless(method: str, params: Json) -> bool:

@@ -1,0 +1,315 @@
+"""The tools for models over HTTP: ``POST /mcp``, the core of ``interlock mcp`` behind each request.
+
+Both eras of the protocol are served, and each request says by itself which one it is of.
+
+    handshake   ``initialize`` returns a handle (``Mcp-Session-Id``), which later requests carry;
+                ``DELETE`` ends it
+    stateless   a request stands alone: its headers repeat its version, method and name, and must be
+                equal to its body
+
+The agent is the one of the address (``/mcp?agent=ada``), else that of the token; on a server
+without tokens, a client of the handshake era gets a name of its own.  Its session begins with its
+first call, and ends when the handle is deleted or was not used for a quarter of an hour: it belongs
+to no connection.  Sub-agents take addresses of their own (``/mcp?agent=ada/tests``), and so
+sessions of their own.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from interlock.client import begun
+from interlock.core import validate
+from interlock.core.wait import SESSION_CALLER
+from interlock.errors import InterlockError
+from interlock.faces.http.access import Caller, Refused, needed
+from interlock.faces.http.sessions import require_speaker
+from interlock.faces.mcp.agent import ConnectedAgent
+from interlock.faces.mcp.protocol import (
+    INVALID_PARAMS,
+    NO_METHOD,
+    PARSE_ERROR,
+    STATELESS,
+    WRONG_VERSION,
+    Json,
+    ToolAnswer,
+    ToolCall,
+    ToolServer,
+    stateless_version,
+)
+from interlock.faces.mcp.tools import ToolSet
+from interlock.faces.mcp.words import INSTRUCTIONS
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+    from interlock.faces.http.clients import Clients
+
+K = TypeVar("K")
+
+HEADER = "mcp-session-id"
+IDLE = 900.0
+"""Seconds after its last request at which the session of a model ends."""
+MOST = 1000
+TTL = 30.0
+"""Seconds after which the session of a model expires if this server is killed."""
+LOOK = 5.0
+_MISMATCH = -32020
+_STATUS = {PARSE_ERROR: 400, INVALID_PARAMS: 400, WRONG_VERSION: 400, NO_METHOD: 404}
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMELESS = (
+    "say who you are: connect to /mcp?agent=NAME, or use a token of an agent, so that your locks"
+    " and tasks are yours alone"
+)
+_START, _END = "=?base64?", "?="
+
+
+class McpAnswer(NamedTuple):
+    """What a POST is answered with; no body for a message that gets no answer."""
+
+    status: int
+    body: bytes
+    session: str = ""
+
+
+class McpSession:
+    """The agent behind a handle or a name, and the calls that run for it."""
+
+    def __init__(
+        self, caller: Caller, agent: ConnectedAgent, tools: ToolSet, *, named: bool
+    ) -> None:
+        self.caller = caller
+        self.agent = agent
+        self.used = time.monotonic()
+        self.running = 0
+        self._tools = tools
+        self._named = named
+        self.server = self.tool_server()
+
+    def tool_server(self) -> ToolServer:
+        """The protocol in front of this agent; a request that stands alone has one of its own."""
+        return ToolServer(
+            instructions=INSTRUCTIONS,
+            tools=self._tools.listed,
+            has_tool=self._tools.has,
+            call=self._call,
+            start=lambda work: work(),
+        )
+
+    def _call(self, call: ToolCall) -> ToolAnswer:
+        tool = self._tools.find(call.tool)
+        if tool is not None:
+            wanted = needed(tool.operation.name, changes=True)
+            if not self.caller.may(wanted):
+                said = f"wrong_role: {call.tool} needs a token with the role {wanted}"
+                return ToolAnswer(said, failed=True)
+        if not self._named:
+            return ToolAnswer(_NAMELESS, failed=True)
+        return self.agent.call(call)
+
+
+class McpSessions:
+    """All sessions of models at one server."""
+
+    def __init__(self, clients: Clients, *, open_: bool) -> None:
+        self._clients = clients
+        self._open = open_
+        self._tools = ToolSet(("default",))
+        self._lock = threading.Lock()
+        self._by_handle: dict[str, McpSession] = {}
+        self._by_agent: dict[tuple[Caller, str], McpSession] = {}
+
+    def receive(
+        self,
+        body: bytes,
+        headers: dict[str, str],
+        caller: Caller,
+        agent: str,
+        gone: threading.Event,
+    ) -> McpAnswer:
+        """Answer a POST; a call that waits ends when its client is ``gone``."""
+        try:
+            message = msgspec.json.decode(body)
+        except (ValueError, RecursionError):
+            message = None
+        version = stateless_version(message)
+        if version is not None or headers.get("mcp-protocol-version") in STATELESS:
+            return self._stateless(body, message, headers, self._of_agent(caller, agent), gone)
+        if isinstance(message, dict) and message.get("method") == "initialize":
+            return self._begin(body, caller, agent)
+        session = self._found(caller, headers.get(HEADER)) or self._of_agent(caller, agent)
+        return self._answered(session, session.server, body, errors=False)
+
+    def end(self, caller: Caller, handle: str | None) -> bool:
+        """End the session of a handle; False if there is none."""
+        try:
+            session = self._found(caller, handle)
+        except Refused:
+            return False
+        if session is None or handle is None:
+            return False
+        with self._lock:
+            self._by_handle.pop(handle, None)
+        _leave(session)
+        return True
+
+    def sweep(self, idle: float = IDLE) -> None:
+        """End the sessions that were not used for so long."""
+        before = time.monotonic() - idle
+        with self._lock:
+            old = [*_taken_out(self._by_handle, before), *_taken_out(self._by_agent, before)]
+        for session in old:
+            _leave(session)
+
+    def keep_sweeping(self, _: Fleet, stopped: threading.Event) -> None:
+        """End idle sessions until the server ends, and then all of them."""
+        while not stopped.wait(LOOK):
+            self.sweep()
+        self.sweep(idle=-IDLE)
+
+    def _begin(self, body: bytes, caller: Caller, agent: str) -> McpAnswer:
+        session = self._made(caller, agent or self._own_name(caller), named=True)
+        done = self._answered(session, session.server, body, errors=False)
+        if b'"error"' in done.body[:60]:
+            return done
+        handle = os.urandom(24).hex()
+        with self._lock:
+            if len(self._by_handle) >= MOST:
+                raise Refused(503, "too_many", f"{MOST} sessions are open here already")
+            self._by_handle[handle] = session
+        return done._replace(session=handle)
+
+    def _stateless(
+        self,
+        body: bytes,
+        message: Any,  # noqa: ANN401 - any JSON
+        headers: dict[str, str],
+        session: McpSession,
+        gone: threading.Event,
+    ) -> McpAnswer:
+        if isinstance(message, dict) and (wrong := _mismatch(message, headers)):
+            error = {"code": _MISMATCH, "message": f"{wrong} is not that of the body"}
+            answer = {"jsonrpc": "2.0", "id": _id(message), "error": error}
+            return McpAnswer(400, msgspec.json.encode(answer))
+        server = session.tool_server()
+        watch = threading.Thread(target=_cancel_when, args=(gone, server), daemon=True)
+        if isinstance(message, dict) and message.get("method") == "tools/call":
+            watch.start()
+        try:
+            return self._answered(session, server, body, errors=True)
+        finally:
+            gone.set()
+
+    def _answered(
+        self, session: McpSession, server: ToolServer, body: bytes, *, errors: bool
+    ) -> McpAnswer:
+        """Let the core answer; an error of the protocol has a status of its own."""
+        session.used = time.monotonic()
+        session.running += 1
+        found: list[bytes] = []
+        try:
+            server.receive(body, found.append)
+        finally:
+            session.running -= 1
+            session.used = time.monotonic()
+        data = b"".join(found)
+        if not data:
+            return McpAnswer(202, b"")
+        code = _error_code(data)
+        if code == PARSE_ERROR or (errors and code in _STATUS):
+            return McpAnswer(_STATUS[code], data)
+        return McpAnswer(200, data)
+
+    def _found(self, caller: Caller, handle: str | None) -> McpSession | None:
+        if handle is None:
+            return None
+        with self._lock:
+            session = self._by_handle.get(handle)
+        if session is None or session.caller != caller:
+            raise Refused(404, "no_route", "this session is over; begin with initialize again")
+        return session
+
+    def _of_agent(self, caller: Caller, agent: str) -> McpSession:
+        name = agent or ("" if self._open else caller.agent)
+        with self._lock:
+            session = self._by_agent.get((caller, name))
+            if session is None:
+                session = self._made(caller, name, named=bool(name))
+                if len(self._by_agent) >= MOST:
+                    raise Refused(503, "too_many", f"{MOST} sessions are open here already")
+                self._by_agent[caller, name] = session
+            return session
+
+    def _own_name(self, caller: Caller) -> str:
+        """The name of an agent whose address has none; empty for one that is made up."""
+        return "" if self._open else caller.agent
+
+    def _made(self, caller: Caller, name: str, *, named: bool) -> McpSession:
+        if name:
+            require_speaker(caller, validate.own_agent_name(name))
+        agent = ConnectedAgent(self._tools, self._connect, name=name)
+        return McpSession(caller, agent, self._tools, named=named)
+
+    def _connect(self, agent: str) -> Fleet:
+        store = self._clients.store
+        fleet = begun(store, agent, ttl=TTL, caller=SESSION_CALLER, shared=True)
+        fleet.context.runner.via = "mcp"
+        return fleet
+
+
+def _taken_out(kept: dict[K, McpSession], before: float) -> list[McpSession]:
+    """Remove the sessions that were last used before a moment, and return them."""
+    old = [key for key, each in kept.items() if each.used < before and not each.running]
+    return [kept.pop(key) for key in old]
+
+
+def _mismatch(message: Json, headers: dict[str, str]) -> str:
+    """The header that is missing or not equal to its place in the body; empty if all are."""
+    params = message.get("params")
+    params = params if isinstance(params, dict) else {}
+    version = stateless_version(message)
+    if version is not None and headers.get("mcp-protocol-version") != version:
+        return "MCP-Protocol-Version"
+    if "id" in message and headers.get("mcp-method") != message.get("method"):
+        return "Mcp-Method"
+    field = _NAMED.get(str(message.get("method")))
+    if field is not None and params.get(field) is not None:
+        return "" if _decoded(headers.get("mcp-name")) == params[field] else "Mcp-Name"
+    return ""
+
+
+def _decoded(value: str | None) -> str | None:
+    """A header as it was meant: what is no plain ASCII is sent in base64."""
+    if value is None or not (value.startswith(_START) and value.endswith(_END)):
+        return value
+    with suppress(ValueError):
+        return base64.b64decode(value[len(_START) : -len(_END)], validate=True).decode()
+    return None
+
+
+def _id(message: Json) -> str | int | None:
+    found = message.get("id")
+    return found if isinstance(found, str | int) else None
+
+
+def _error_code(data: bytes) -> int | None:
+    answer = msgspec.json.decode(data)
+    error = answer.get("error") if isinstance(answer, dict) else None
+    return error.get("code") if isinstance(error, dict) else None
+
+
+def _cancel_when(gone: threading.Event, server: ToolServer) -> None:
+    gone.wait()
+    server.cancel()
+
+
+def _leave(session: McpSession) -> None:
+    session.server.close()
+    with suppress(InterlockError, OSError):
+        session.agent.leave()
