@@ -53,7 +53,7 @@ HOME = "/home/ada"
 HOST = "laptop"
 PATIENCE = 30.0
 LANGUAGES = ("console", "python", "text", "toml", "conf")
-PORTS = ("6379", "6380", "2379", "2380")
+PORTS = ("6379", "6380", "2379", "2380", "7700")
 SERVERS = {"redis-server": "redis-server", "etcd": "etcd-server"}
 
 _FENCE = re.compile(r"^```(?P<language>\w*)(?: name=(?P<name>\S+))?$")
