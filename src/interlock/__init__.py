@@ -7,8 +7,7 @@ be written ``interlock.Acquired``, too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # without typing: a command imports that when the collector is off
 if TYPE_CHECKING:
     from interlock import aio as aio
     from interlock import errors as errors

@@ -348,6 +348,7 @@ def test_what_is_not_a_regular_file_is_refused_and_nothing_left_behind(
 @pytest.mark.parametrize("end", ["_engine", "_reader"])
 def test_both_connections_trust_no_schema(path: str, end: str) -> None:
     store = SQLiteStore(path)
+    store.read()  # through the connection that writes
     store.read()
     db = getattr(store, end).db
     assert db.pragma("trusted_schema") == 0

@@ -217,10 +217,8 @@ class GitStore(SQLiteStore):
         self._follower = follower
         return engine, self._git
 
-    def _read_connection(self) -> ReadConnection:
-        if self._reader is None:
-            self._reader = replica.ReplicaReader(schema.open_connection(self.path))
-        return self._reader
+    def _make_reader(self, db: apsw.Connection) -> ReadConnection:
+        return replica.ReplicaReader(db)
 
     # ---- the waist
 

@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import apsw
+from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.errors import InterlockError, StoreAway, StoreMissing, StoreTrouble
@@ -96,21 +97,18 @@ EntryRow = tuple[str, bytes, int, str]
 Later = list[tuple[int, str, bytes, str]]
 
 
-class WriteJob:
+class WriteJob(Struct, eq=False):
     """One transaction on its way, and where its answer goes."""
 
-    __slots__ = ("answer", "ends", "error", "future", "timer", "txn", "waiter", "whole", "work")
-
-    def __init__(self, work: Work, ends: float, *, whole: bool = False) -> None:
-        self.work = work
-        self.ends = ends
-        self.whole = whole
-        self.waiter: threading.Lock | None = None
-        self.future: asyncio.Future[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.txn: Txn | None = None
-        self.answer: Committed | None = None
-        self.error: BaseException | None = None
+    work: Work
+    ends: float
+    whole: bool = False
+    waiter: threading.Lock | None = None
+    future: asyncio.Future[None] | None = None
+    timer: asyncio.TimerHandle | None = None
+    txn: Txn | None = None
+    answer: Committed | None = None
+    error: BaseException | None = None
 
     def result(self) -> Committed | None:
         """The answer, or the exception that ended it."""
@@ -138,9 +136,10 @@ class ReadConnection:
         keys = [ref for ref in refs if isinstance(ref, str)]
         try:
             items = self.items(keys) if longest is None else self._short_items(keys, longest)
-            for ref in refs:
-                if not isinstance(ref, str):
-                    ranges[ref] = self._many(ref, longest)
+            if len(keys) < len(refs):
+                for ref in refs:
+                    if not isinstance(ref, str):
+                        ranges[ref] = self._many(ref, longest)
         except UnicodeDecodeError as error:
             raise apsw.CorruptError(f"text that is no text: {error.reason}") from error
         return Snapshot(self.revision(), items, ranges)
@@ -148,12 +147,12 @@ class ReadConnection:
     def items(self, keys: list[str]) -> dict[str, Item | None]:
         """What stands under these keys: several are asked for at once, as far as that pays."""
         if len(keys) < _FEW:
-            return {key: self.item(key) for key in keys}
+            return {key: self._stored(key) for key in keys}
         found: dict[str, Item | None] = {}
         asked = []
         for key in keys:
             if key.startswith(LOG):
-                found[key] = self.item(key)
+                found[key] = self._stored(key)
             else:
                 found[key] = None
                 asked.append(key)
@@ -165,6 +164,9 @@ class ReadConnection:
 
     def item(self, key: str) -> Item | None:
         """The item under a key, unless it expired."""
+        return self._stored(key)
+
+    def _stored(self, key: str) -> Item | None:
         if key.startswith(LOG):
             row = self._execute(_ENTRY, (key[len(LOG) :],)).fetchone()
             return None if row is None else _entry(row)
@@ -198,7 +200,9 @@ class ReadConnection:
 
     def standing(self, sql: str = _REVISION) -> tuple[int, StoreMark | None]:
         """The revision of the latest commit, and the mark that stands in its place."""
-        found = self.one(sql)[0]
+        return self._judged(self.one(sql)[0])
+
+    def _judged(self, found: object) -> tuple[int, StoreMark | None]:
         if isinstance(found, str):  # a text is greater than every number
             mark = decode_mark(found)
             return mark.revision, mark
@@ -293,7 +297,8 @@ class WriteConnection(ReadConnection):
         self._kept = len(self._touched)
         if self.db.in_transaction:  # an exception interrupted its rollback
             self.rollback()
-        self._last, self.mark = self.standing(_BEGIN)
+        found = self._execute(_BEGIN).fetchone()[0]
+        self._last, self.mark = (found, None) if type(found) is int else self._judged(found)
         if self._last < self.seen:
             self.files.went_back(self.seen, self._last)
         self._quiet = 0
@@ -306,6 +311,9 @@ class WriteConnection(ReadConnection):
     def items(self, keys: list[str]) -> dict[str, Item | None]:
         """What stands under these keys; jobs of one group often ask for the same ones."""
         cache = self._cache
+        if not cache:  # the first job of a transaction
+            cache.update(found := super().items(keys))
+            return found
         missing = [key for key in keys if key not in cache]
         if missing:
             cache.update(super().items(missing))
@@ -315,7 +323,7 @@ class WriteConnection(ReadConnection):
         """The item under one key, from the cache of this transaction."""
         cache = self._cache
         if key not in cache:
-            cache[key] = super().item(key)
+            cache[key] = self._stored(key)
         return cache[key]
 
     def run(self, job: WriteJob) -> None:

@@ -213,9 +213,10 @@ class OpenFiles:
         """Raise unless the files of this connection, which is ours to use now, stand there."""
         if not self.gone:
             self._compare()
-            if _header(db) != self._header:
+            if db.read("main", 0, 0, _HEADER)[1] != self._header:
                 self._judge(db)
-        self.refuse()
+        if self.gone:
+            raise StoreMissing(self.gone)
 
     def recheck(self, db: apsw.Connection | None = None) -> bool:
         """Whether the store is gone, asked after the engine failed or before it closes."""

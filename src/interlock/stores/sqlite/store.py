@@ -108,6 +108,7 @@ class SQLiteStore(BlockingStore):
         self._forked = False
         self._reading = threading.Lock()
         self._reader: ReadConnection | None = None
+        self._has_read = False
         self._resting = self._closed = False
         with guard.changing:
             self._open(patience)
@@ -171,22 +172,43 @@ class SQLiteStore(BlockingStore):
     ) -> Snapshot:
         """All the refs at one revision; a writer does not block it."""
         self._check()
-        db: apsw.Connection | None = None
+        with self._reading:
+            first, self._has_read = not self._has_read, True
+            if first and (snapshot := self._read_by_writer(refs, longest)) is not None:
+                return snapshot
+            return self._snapshot(self._read_connection(), refs, longest)
+
+    def _read_by_writer(self, refs: tuple[Ref, ...], longest: int | None) -> Snapshot | None:
+        """A read through the connection that writes; None if that is in use.
+
+        A command often reads once and commits once: it opens no second connection.
+        """
+        using = self._writer.using
+        if using.locked():
+            return None
+        with using:
+            db = self._engine.db
+            if db.in_transaction:  # of a commit that waits for its push
+                return None
+            return self._snapshot(self._make_reader(db), refs, longest)
+
+    def _snapshot(
+        self, reader: ReadConnection, refs: tuple[Ref, ...], longest: int | None
+    ) -> Snapshot:
+        """All the refs in one transaction of this connection, which is ours to use now."""
+        db, seen, behind = reader.db, self._engine.seen, self._feed.behind
         try:
-            with self._reading:
-                reader, seen, behind = self._read_connection(), self._engine.seen, self._feed.behind
-                db = reader.db
-                try:  # an exception may come anywhere: no transaction may stay open
-                    if db.in_transaction:
-                        db.execute("ROLLBACK")
-                    db.execute("BEGIN")
-                    snapshot = reader.read(*refs, longest=longest)
-                finally:
-                    if db.in_transaction:
-                        db.execute("COMMIT")
-                self._files.check(db)
-                if snapshot.revision < seen:
-                    self._files.went_back(seen, snapshot.revision)
+            try:  # an exception may come anywhere: no transaction may stay open
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                db.execute("BEGIN")
+                snapshot = reader.read(*refs, longest=longest)
+            finally:
+                if db.in_transaction:
+                    db.execute("COMMIT")
+            self._files.check(db)
+            if snapshot.revision < seen:
+                self._files.went_back(seen, snapshot.revision)
         except apsw.Error as error:
             raise self._engine.translated(error, db) from error
         if behind:
@@ -420,9 +442,12 @@ class SQLiteStore(BlockingStore):
             )
         schema.start_boot(db, schema.boot_id())
 
+    def _make_reader(self, db: apsw.Connection) -> ReadConnection:
+        return ReadConnection(db)
+
     def _read_connection(self) -> ReadConnection:
         if self._reader is None:
-            self._reader = ReadConnection(schema.open_connection(self.path))
+            self._reader = self._make_reader(schema.open_connection(self.path))
         return self._reader
 
     def _check(self) -> None:
