@@ -237,6 +237,7 @@ class SQLiteEngine(BenchEngine):
         "requests-in-flight": "",
         "crowd": "500 /s, p95 3 ms; ",
         "cold": "at most 5",
+        "warm": "at most 2",
         "mcp-start": "at most 7",
         "memory": "60 MB",
     }

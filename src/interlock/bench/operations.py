@@ -6,9 +6,10 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import aclosing, closing
+from collections.abc import Iterator, Mapping
+from contextlib import aclosing, closing, contextmanager, nullcontext
 from typing import Any
 
 from msgspec.structs import replace
@@ -337,23 +338,49 @@ async def _fill_record(url: str, each: int) -> None:
 
 
 def cold_start(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
-    """A cold ``interlock lock acquire``, beside an interpreter that does nothing."""
+    """An ``interlock lock acquire`` beside an interpreter that does nothing: cold, then warm."""
     path = engine.fresh()
     interlock.connect(path).close()
-    bare, ours = in_turns(
-        map(str, range(size.cold_starts)),
-        lambda _: _run(path, "-c", "pass"),
-        lambda name: _run(path, "-m", *f"interlock lock acquire cold.{name} --agent bench".split()),
-    )
-    yield timed("cold lock acquire", ours, bare, engine.targets["cold"])
+    with tempfile.TemporaryDirectory() as runtime:
+        variables = {"INTERLOCK_STORE": path, "XDG_RUNTIME_DIR": runtime}
+        for kind in ("cold", "warm"):
+            with _warm_process(variables) if kind == "warm" else nullcontext():
+                bare, ours = in_turns(
+                    map(str, range(size.cold_starts)),
+                    lambda _: _run(variables, "-c", "pass"),
+                    lambda name, kind=kind: _run(  # type: ignore[misc]
+                        variables,
+                        *("-m", "interlock", "lock", "acquire", f"{kind}.{name}"),
+                        *("--agent", "bench"),
+                    ),
+                )
+            yield timed(f"{kind} lock acquire", ours, bare, engine.targets[kind])
 
 
-def _run(path: str, *arguments: str) -> None:
-    """Run Python with its byte code cached, as it is on a machine in use."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    environment["INTERLOCK_STORE"] = path
+@contextmanager
+def _warm_process(variables: Mapping[str, str]) -> Iterator[None]:
+    """A process that carries out the commands of this measurement."""
+    command = [sys.executable, "-m", "interlock", "warm"]
+    environment = _cached(variables)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:  # noqa: S603
+        try:
+            assert process.stdout is not None  # noqa: S101 - it is a pipe
+            process.stdout.readline()
+            yield
+        finally:
+            process.terminate()
+
+
+def _run(variables: Mapping[str, str], *arguments: str) -> None:
     command = [sys.executable, *arguments]
+    environment = _cached(variables)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)  # noqa: S603
+
+
+def _cached(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment of Python with its byte code cached, as it is on a machine in use."""
+    ours = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return ours | dict(variables)
 
 
 _BLOCKING = """

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
+
+from interlock.faces.cli.warm import hand_over
 
 BROKEN_PIPE = 141
 UNWRITTEN = 4
@@ -18,15 +20,25 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 20)
     if sys.stderr is None:  # it was closed: no reader wants the notes beside the answer
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - to the very end
+    status = hand_over(sys.argv[1:])
+    if status is None:
+        status = carry_out(sys.argv[1:])
+    if "multiprocessing" in sys.modules:
+        sys.exit(status)
+    os._exit(status)  # the interpreter's farewell to its modules is another tenth
+
+
+def carry_out(argv: Sequence[str]) -> int:
+    """Carry a command out in this process, and return its exit status."""
     import_msgspec()
-    if sys.argv[1:2] == ["hook"] and not any(word.startswith("-") for word in sys.argv):
+    if argv[:1] == ["hook"] and not any(word.startswith("-") for word in argv):
         from interlock.faces.hooks.main import main as hook  # a host waits for it at every edit
 
-        status = hook(sys.argv[2:])
+        status = hook(argv[1:])
     else:
         from interlock.faces.cli.command import run
 
-        status = run(sys.argv[1:])
+        status = run(argv)
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:  # it may have been closed before the command began
@@ -35,9 +47,7 @@ def main() -> None:
             status = BROKEN_PIPE
         except OSError:
             status = status or UNWRITTEN
-    if "multiprocessing" in sys.modules:
-        sys.exit(status)
-    os._exit(status)  # the interpreter's farewell to its modules is another tenth
+    return status
 
 
 def import_msgspec() -> None:

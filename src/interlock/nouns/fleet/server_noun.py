@@ -121,6 +121,15 @@ class NoServer(Nothing, frozen=True, kw_only=True, tag="nothing"):
     """No server of this store runs, as far as the store knows."""
 
 
+class WarmRequest(Request, frozen=True, kw_only=True):
+    """Keep a process warm, so that commands need not start Python's modules."""
+
+    idle: Annotated[
+        Duration, option("duration", "end after so long without a command", forever=True)
+    ] = 3600.0
+    stop: Annotated[bool, option("flag", "end the process that is warm now")] = False
+
+
 NOUN = Noun(
     name="server",
     texts=("interlock.nouns.fleet.server_text",),
@@ -167,6 +176,15 @@ NOUN = Noun(
             reads=True,
             in_shell="interlock.faces.http.server:open_page",
             examples=("interlock open", "interlock open --browser"),
+        ),
+        Operation(
+            name="warm",
+            help="keep a process ready that makes other commands quicker",
+            request=WarmRequest,
+            outcomes=(),
+            needs="nothing",
+            in_shell="interlock.faces.cli.warm_server:serve",
+            examples=("interlock warm &", "interlock warm --stop"),
         ),
     ),
 )

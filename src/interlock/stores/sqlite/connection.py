@@ -297,7 +297,8 @@ class WriteConnection(ReadConnection):
         self._kept = len(self._touched)
         if self.db.in_transaction:  # an exception interrupted its rollback
             self.rollback()
-        found = self._execute(_BEGIN).fetchone()[0]
+        row: Any = self._execute(_BEGIN).fetchone()
+        found = row[0]
         self._last, self.mark = (found, None) if type(found) is int else self._judged(found)
         if self._last < self.seen:
             self.files.went_back(self.seen, self._last)

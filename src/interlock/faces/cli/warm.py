@@ -1,0 +1,143 @@
+"""Hand a command over to a warm process, which has imported everything already.
+
+Most of the time of a command goes into starting Python and importing modules.  ``interlock warm``
+(``warm_server.py``) is a process that has done that.  It forks for each command, so a command is a
+process of its own with the standard files, folder, environment, mask and signals of its caller.
+
+    the command --- words, folder, environment, files --> the warm process --- fork --> the child
+    the command <-- the pid of the child, then its exit status -------------------------'
+
+It must change no answer, so the two compare their stamps: the same user, code, interpreter,
+encodings, namespaces and confinement.  If anything differs, or no warm process is there, the
+command is carried out as usual.  The warm process declines commands that run a program or follow a
+stream (``in_shell``): these last, so the start matters little.
+
+The child must not outlive the command: its end of the line raises SIGIO when the other one closes,
+which ends it as a kill would end the command.
+
+This module is imported by each command, so it imports only what is built into Python.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal as _signal
+    from _socket import socket
+    from collections.abc import Sequence
+    from types import FrameType
+else:
+    import _signal  # what signal is made of, without its enumerations
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DECLINED, BEGUN = b"-", b"+"
+LENGTH = 4
+"""The bytes of a number on the line."""
+KILLED = 4
+_PEER = 12
+"""The bytes of the credentials of a peer: pid, uid, gid."""
+_CONFINED = ("NoNewPrivs:", "Seccomp:", "CapEff:")
+
+
+def socket_path() -> str:
+    """Where the warm process of this user, interpreter and package listens."""
+    from binascii import crc32
+
+    which = crc32(f"{sys.prefix}\n{sys.version}\n{PACKAGE}".encode(errors="surrogateescape"))
+    folder = os.environ.get("XDG_RUNTIME_DIR") or "/tmp"  # noqa: S108 - the peer's uid is checked
+    return f"{folder}/interlock-{os.geteuid()}-{which:08x}"
+
+
+def stamp() -> tuple[str, ...]:
+    """What must be equal in both processes, so that a command has the same answer in either."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        confined = [line for line in status if line.startswith(_CONFINED)]
+    return (
+        PACKAGE,
+        sys.version,
+        sys.prefix,
+        repr(sys.flags),
+        repr([(each.encoding, each.errors) for each in (sys.stdin, sys.stdout, sys.stderr)]),
+        sys.getfilesystemencoding(),
+        os.environ.get("PYTHONPATH", ""),
+        *[os.readlink(f"/proc/self/ns/{kind}") for kind in ("mnt", "net", "pid", "uts")],
+        *confined,
+    )
+
+
+def hand_over(argv: Sequence[str]) -> int | None:
+    """Let the warm process carry out a command; None if there is none, or it declines."""
+    path = socket_path()
+    if os.environ.get("INTERLOCK_WARM") == "off" or not os.path.exists(path):
+        return None
+    try:
+        import _socket
+
+        line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        line.connect(path)
+        if peer_uid(line) != os.geteuid():
+            return None
+        _send(line, argv)
+        answer = line.recv(1)
+        if answer != BEGUN:
+            return None
+        child = int.from_bytes(line.recv(LENGTH), "big")
+    except (OSError, AttributeError, ValueError):  # no such socket here, or a file that is closed
+        return None
+    return _follow(line, child)
+
+
+def peer_uid(line: socket) -> int:
+    """The user at the other end."""
+    import _socket
+
+    found = line.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _PEER)
+    return int.from_bytes(found[4:8], sys.byteorder)
+
+
+def _send(line: socket, argv: Sequence[str]) -> None:
+    import _socket
+    import marshal
+
+    mask = os.umask(0o077)
+    os.umask(mask)
+    signals = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
+    ignored = [int(each) for each in signals if _signal.getsignal(each) == _signal.SIG_IGN]
+    request = marshal.dumps((stamp(), tuple(argv), dict(os.environ), mask, ignored))
+    folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    files = b"".join([file.to_bytes(4, sys.byteorder) for file in (0, 1, 2, folder)])
+    rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)
+    line.sendmsg([len(request).to_bytes(LENGTH, "big")], [rights])
+    os.close(folder)
+    line.sendall(request)
+
+
+def _follow(line: socket, child: int) -> int:
+    """Pass signals on to the child until it has ended; returns its exit status."""
+
+    def pass_on(signum: int, _frame: FrameType | None) -> None:
+        try:  # noqa: SIM105 - contextlib would be one more import
+            os.kill(child, signum)
+        except ProcessLookupError:  # it has ended, and its status is on the way
+            pass
+
+    def pause(_signum: int, _frame: FrameType | None) -> None:
+        pass_on(_signal.SIGSTOP, None)
+        os.kill(os.getpid(), _signal.SIGSTOP)
+        pass_on(_signal.SIGCONT, None)
+
+    for signum in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
+        if _signal.getsignal(signum) != _signal.SIG_IGN:
+            _signal.signal(signum, pass_on)
+    _signal.signal(_signal.SIGTSTP, pause)
+    status = line.recv(1)
+    if not status:
+        sys.stderr.write(
+            "interlock: the process that carried this out was killed; it may have been done:"
+            " look before you repeat it\n"
+        )
+        return KILLED
+    return status[0]

@@ -1,0 +1,239 @@
+"""``interlock warm``: a process that carries out the commands of its user without their start.
+
+``warm.py`` says how a command is handed over.  This process imports the modules of commands, then
+waits.  It opens no store and starts no thread, since it forks for each command.  It ends when it
+was not used for a while, when its code was changed, or when it is told to.
+"""
+
+from __future__ import annotations
+
+import gc
+import marshal
+import os
+import pkgutil
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import NoReturn
+
+import interlock
+from interlock import registry
+from interlock.core import validate
+from interlock.errors import BadInput, StoreTrouble
+from interlock.faces.cli import warm
+from interlock.faces.cli.command import note, write
+from interlock.faces.cli.main import carry_out
+from interlock.faces.cli.parse import Parsed, split
+from interlock.nouns.fleet.server_noun import WarmRequest
+
+_PARTS = ("nouns", "runtime", "core", "faces", "stores", "client")
+_APART = (
+    "faces.cli.warm_server", "faces.http", "faces.mcp", "faces.page", "faces.terminal",
+    "stores.etcd", "stores.git", "stores.redis",
+)  # fmt: skip
+"""What is not imported: programs of their own, and engines across a network."""
+_LARGEST = 1 << 24
+_LOOK = 1.0
+"""Seconds between two looks at the files of the code."""
+_PATIENCE = 5.0
+"""Seconds in which a command sends its request, which it does at once."""
+
+
+def serve(parsed: Parsed) -> int:
+    """Carry out commands until told to stop."""
+    request = parsed.request
+    assert isinstance(request, WarmRequest)  # noqa: S101 - as it is declared
+    if not hasattr(socket, "SO_PEERCRED") or not os.path.isdir("/proc/self/ns"):
+        raise BadInput("a warm process needs Linux; commands work without it")
+    path, idle = warm.socket_path(), validate.wait_time(request.idle)
+    if request.stop:
+        return _stop(path)
+    listener = _listen(path)
+    try:
+        _import_all()
+        code = _code()
+        write(f"commands are carried out by process {os.getpid()}; Ctrl-C ends it\n".encode())
+        gc.collect()
+        gc.freeze()  # else the first collection of each child would copy all pages
+        _accept(listener, idle, code)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        with suppress(OSError):
+            os.unlink(path)
+    return 0
+
+
+def _stop(path: str) -> int:
+    pid = _owner(path)
+    if pid is None:
+        note("there is no warm process")
+        return 1
+    os.kill(pid, signal.SIGINT)
+    return 0
+
+
+def _owner(path: str) -> int | None:
+    """The warm process that listens there, if it is one of this user."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        try:
+            line.connect(path)
+        except OSError:
+            return None
+        found = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        if warm.peer_uid(line) != os.geteuid():
+            return None
+    return int.from_bytes(found[:4], sys.byteorder)
+
+
+def _listen(path: str) -> socket.socket:
+    if (pid := _owner(path)) is not None:
+        raise BadInput(f"process {pid} is warm already; end it with: interlock warm --stop")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        listener.bind(path)
+    except OSError as error:
+        raise StoreTrouble(
+            f"{path}: {error.strerror}; set XDG_RUNTIME_DIR to your folder"
+        ) from None
+    finally:
+        os.umask(mask)
+    listener.listen(128)
+    return listener
+
+
+def _import_all() -> None:
+    """Import what commands import; what is not installed here is left out."""
+    for found in pkgutil.walk_packages(interlock.__path__, "interlock."):
+        name = found.name.removeprefix("interlock.")
+        if name.startswith(_PARTS) and not name.startswith(_APART):
+            with suppress(ImportError):
+                import_module(found.name)
+    tuple(registry.nouns())
+    if len(os.listdir("/proc/self/task")) > 1:
+        raise StoreTrouble("a module started a thread, so this process cannot fork; commands work")
+
+
+def _code() -> dict[str, int]:
+    """The files of the imported code, and when each was changed."""
+    files = [getattr(module, "__file__", None) for module in tuple(sys.modules.values())]
+    return {file: _changed(file) for file in files if file}
+
+
+def _changed(file: str) -> int:
+    """When a file was changed; 0 if it is gone."""
+    try:
+        return os.stat(file).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _accept(listener: socket.socket, idle: float, code: dict[str, int]) -> None:
+    """Fork for each command, until none came for so long or the code was changed."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the children
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell ignores some behind &
+        signal.signal(signum, signal.default_int_handler)
+    own = warm.stamp()
+    events = select.poll()
+    events.register(listener, select.POLLIN)
+    used = looked = time.monotonic()
+    while time.monotonic() - used < idle:
+        if not events.poll(_LOOK * 1000):
+            continue
+        used = time.monotonic()
+        if used - looked > _LOOK:
+            if any(_changed(file) != then for file, then in code.items()):
+                return  # the command is refused, and carried out by itself
+            looked = time.monotonic()
+        line, _ = listener.accept()
+        with line, suppress(OSError, ValueError, EOFError, TypeError):
+            _answer(line, listener, own)
+
+
+def _answer(line: socket.socket, listener: socket.socket, own: tuple[str, ...]) -> None:
+    if warm.peer_uid(line) != os.geteuid():
+        return
+    line.settimeout(_PATIENCE)
+    head, files, _, _ = socket.recv_fds(line, warm.LENGTH, 4)
+    try:
+        request = _received(line, int.from_bytes(head, "big"))
+        stamp, argv, environment, mask, ignored = marshal.loads(request)  # noqa: S302 - our user's
+        if stamp != own or len(files) < 4 or not _is_short(argv):  # noqa: PLR2004
+            line.sendall(warm.DECLINED)
+            return
+        if os.fork():
+            return
+        listener.close()
+        _become(line, files, environment, mask, ignored)
+        _carry_out(line, argv)
+    finally:
+        for file in files:
+            os.close(file)
+
+
+def _received(line: socket.socket, size: int) -> bytes:
+    if size > _LARGEST:
+        raise ValueError(size)
+    parts: list[bytes] = []
+    while size:
+        part = line.recv(min(size, 1 << 20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _is_short(argv: Sequence[str]) -> bool:
+    """Whether a command is a request and an outcome; all others start by themselves."""
+    try:
+        operation = registry.find(split(argv)[0])
+    except Exception:  # noqa: BLE001 - help, or a mistake: the command says which
+        return False
+    return not operation.in_shell
+
+
+def _become(
+    line: socket.socket,
+    files: Sequence[int],
+    environment: dict[str, str],
+    mask: int,
+    ignored: Sequence[int],
+) -> None:
+    """In the child: take over the place of the command."""
+    import fcntl
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        usual = signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL
+        signal.signal(signum, signal.SIG_IGN if signum in ignored else usual)
+    os.setsid()  # signals of the terminal of the warm process are not meant for it
+    for number, file in enumerate(files[:3]):
+        os.dup2(file, number)
+    os.fchdir(files[3])
+    os.umask(mask)
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
+    line.setblocking(True)
+    fcntl.fcntl(line, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(line, fcntl.F_SETFL, fcntl.fcntl(line, fcntl.F_GETFL) | os.O_ASYNC)
+    line.sendall(warm.BEGUN + os.getpid().to_bytes(warm.LENGTH, "big"))
+
+
+def _carry_out(line: socket.socket, argv: Sequence[str]) -> NoReturn:
+    status = 4
+    try:
+        sys.argv[1:] = argv
+        status = carry_out(argv)
+        line.sendall(bytes([status]))
+    finally:
+        os._exit(status)

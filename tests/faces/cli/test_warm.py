@@ -1,0 +1,191 @@
+"""A warm process changes no answer, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.faces.shell import COMMAND, PATIENCE, Result, gone, until
+
+from interlock.faces.cli import warm
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a warm process needs Linux")
+
+
+class Warm(NamedTuple):
+    """A warm process, and the environment of the commands that it carries out."""
+
+    pid: int
+    environment: dict[str, str]
+
+    def children(self) -> list[int]:
+        return [
+            int(pid)
+            for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        ]
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    folder = tmp_path_factory.mktemp("run")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("INTERLOCK_")}
+    environment["XDG_RUNTIME_DIR"] = str(folder)
+    with started(environment) as server:
+        yield Warm(server.pid, environment)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(PATIENCE) == 0
+    assert os.listdir(folder) == []
+
+
+def started(environment: dict[str, str]) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [*COMMAND, "warm"], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("commands are carried out by process ")
+    return process
+
+
+def run(environment: dict[str, str], folder: Path, *words: str, text: str = "") -> Result:
+    done = subprocess.run(
+        [*COMMAND, *words],
+        cwd=folder,
+        env=environment,
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+SESSION: tuple[tuple[str, ...], ...] = (
+    ("lock", "acquire", "merge", "--agent", "ada"),
+    ("lock", "acquire", "merge", "--agent", "bob"),
+    ("--json", "lock", "acquire", "merge", "--agent", "bob"),
+    ("lock", "release", "merge", "--agent", "ada", "--token", "1"),
+    ("task", "add", "t1", "--text", "-", "--title", "Grüße"),
+    ("task", "claim", "t1", "--agent", "ada", "--quiet"),
+    ("task", "show", "t1", "--json"),
+    ("send", "bob", "hello", "--agent", "ada"),
+    ("inbox", "--agent", "bob"),
+    ("why", "task/t1"),
+    ("lock", "acquire"),
+    ("lock", "aquire", "x"),
+    ("lock", "acquire", "--help"),
+    ("task", "list", "--store", "elsewhere.db"),
+    ("lock", "acquire", "x"),
+)
+_CHANGING = re.compile(
+    r"[a-z]{3}_[0-9a-f]{32}|\d+-\d\d-\d\dT[0-9:.]+Z|\d\d:\d\d:\d\d|\d+\.\d+|\d+ (ms|s|min)\b"
+)
+"""Ids and times, which differ in any two runs."""
+
+
+def test_each_command_answers_as_without_it(process: Warm, tmp_path: Path) -> None:
+    answers: list[list[Result]] = []
+    for name, extra in (("warm", {}), ("cold", {"INTERLOCK_WARM": "off"})):
+        folder = tmp_path / name / "store"
+        folder.mkdir(parents=True)
+        environment = process.environment | {"INTERLOCK_STORE": "here.db"} | extra
+        assert run(environment, folder, "init").status == 0
+        answers.append([run(environment, folder, *words, text="a text") for words in SESSION])
+    for words, ours, usual in zip(SESSION, *answers, strict=True):
+        assert ours.status == usual.status, words
+        for one, other in ((ours.out, usual.out), (ours.err, usual.err)):
+            assert _CHANGING.sub("#", one.replace("/warm/", "/cold/")) == _CHANGING.sub("#", other)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_wait_in_a_child_of_it_ends_with_its_command(
+    process: Warm, tmp_path: Path, signum: signal.Signals
+) -> None:
+    with waiting(process, tmp_path) as (command, child):
+        command.send_signal(signum)
+        status = command.wait(PATIENCE)
+        until(lambda: gone(child), "the end of the child")
+    expected = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}
+    assert status == expected[signum]
+    if signum != signal.SIGKILL:  # a killed wait stays until its session expires, as without it
+        shown = run(with_store(process, tmp_path), tmp_path, "lock", "show", "merge")
+        assert "bob" not in shown.out
+
+
+def test_a_command_whose_child_is_killed_says_so(process: Warm, tmp_path: Path) -> None:
+    with waiting(process, tmp_path) as (command, child):
+        os.kill(child, signal.SIGKILL)
+        _, error = command.communicate(timeout=PATIENCE)
+    assert command.returncode == warm.KILLED
+    assert "was killed; it may have been done" in error
+
+
+def test_a_command_with_another_interpreter_is_not_served(process: Warm, tmp_path: Path) -> None:
+    environment = with_store(process, tmp_path) | {"PYTHONOPTIMIZE": "1"}
+    with waiting(process, tmp_path, environment, served=False):
+        assert process.children() == []
+
+
+def test_the_mask_is_that_of_the_command(process: Warm, tmp_path: Path) -> None:
+    environment = with_store(process, tmp_path)
+    script = f"umask 027; exec {' '.join(COMMAND)} metrics --file numbers"
+    subprocess.run(["/bin/sh", "-c", script], cwd=tmp_path, env=environment, check=True)
+    assert (tmp_path / "numbers").stat().st_mode & 0o027 == 0
+
+
+def test_a_second_one_is_refused_and_stop_ends_it(tmp_path: Path) -> None:
+    environment = dict(os.environ) | {"XDG_RUNTIME_DIR": str(tmp_path)}
+    with started(environment) as process:
+        second = run(environment, tmp_path, "warm")
+        assert second.status == 2
+        assert f"process {process.pid} is warm already" in second.err
+        assert run(environment, tmp_path, "warm", "--stop").status == 0
+        assert process.wait(PATIENCE) == 0
+    again = run(environment, tmp_path, "warm", "--stop")
+    assert (again.status, again.err) == (1, "interlock: there is no warm process\n")
+
+
+def test_it_ends_when_it_was_not_used(tmp_path: Path) -> None:
+    environment = dict(os.environ) | {"XDG_RUNTIME_DIR": str(tmp_path)}
+    done = run(environment, tmp_path, "warm", "--idle", "0.1s")
+    assert done.status == 0
+    assert os.listdir(tmp_path) == []
+
+
+def with_store(process: Warm, folder: Path) -> dict[str, str]:
+    environment = process.environment | {"INTERLOCK_STORE": str(folder / "store.db")}
+    assert run(environment, folder, "init").status in {0, 1}
+    return environment
+
+
+@contextmanager
+def waiting(
+    process: Warm, folder: Path, environment: dict[str, str] | None = None, *, served: bool = True
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A command that waits for a lock, and the child that carries it out."""
+    environment = environment or with_store(process, folder)
+    assert run(environment, folder, "lock", "acquire", "merge", "--agent", "ada").status == 0
+    command = subprocess.Popen(
+        [*COMMAND, "lock", "acquire", "merge", "--wait", "60", "--agent", "bob"],
+        cwd=folder,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until(lambda: "bob" in run(environment, folder, "lock", "show", "merge").out, "the wait")
+        children = [child for child in process.children() if not gone(child)]
+        assert len(children) == served
+        yield command, children[0] if served else 0
+    finally:
+        if command.poll() is None:
+            command.kill()
+        command.communicate()
