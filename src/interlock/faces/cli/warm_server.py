@@ -2,7 +2,7 @@
 
 ``warm.py`` says how a command is handed over.  This process imports the modules of commands, then
 waits.  It opens no store and starts no thread, since it forks for each command.  It ends when it
-was not used for a while, when its code was changed, or when it is told to.
+was not used for a while, when its code was changed, or when a user ends it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PATIENCE = 5.0
 
 
 def serve(parsed: Parsed) -> int:
-    """Carry out commands until told to stop."""
+    """Carry out commands until a user ends it."""
     request = parsed.request
     assert isinstance(request, WarmRequest)  # noqa: S101 - as it is declared
     if not hasattr(socket, "SO_PEERCRED") or not os.path.isdir("/proc/self/ns"):
@@ -64,6 +64,7 @@ def serve(parsed: Parsed) -> int:
     except KeyboardInterrupt:
         pass
     finally:
+        listener.close()
         with suppress(OSError):
             os.unlink(path)
     return 0
