@@ -197,16 +197,16 @@ class Writer:
         try:
             if not right.acquire(blocking=False) or self._closed:
                 return False
-            with self.using:
-                try:
-                    if not write_queue.try_enter() or self.delay(jobs) > 0:
-                        return False
-                    ran = self._group(jobs, 0.0)
-                finally:
+            try:
+                if not write_queue.try_enter() or self.delay(jobs) > 0:
+                    return False
+                with self.using:
+                    if ran := self._group(jobs, 0.0):
+                        self.stuck = ""
                     write_queue.leave()
-                if ran:
-                    self.stuck = ""
-                self._sync(jobs)
+                    self._sync(jobs)
+            finally:
+                write_queue.leave()
             touched = self._engine.take_touched()
         finally:
             try:  # noqa: SIM105 - entering suppress() could be interrupted, too
