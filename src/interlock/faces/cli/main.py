@@ -31,10 +31,10 @@ def main() -> None:
 def carry_out(argv: Sequence[str]) -> int:
     """Carry a command out in this process, and return its exit status."""
     import_msgspec()
-    if argv[:1] == ["hook"] and not any(word.startswith("-") for word in argv):
+    if list(argv[:1]) == ["hook"] and not any(word.startswith("-") for word in argv):
         from interlock.faces.hooks.main import main as hook  # a host waits for it at every edit
 
-        status = hook(argv[1:])
+        status = hook(list(argv[1:]))
     else:
         from interlock.faces.cli.command import run
 
