@@ -31,7 +31,7 @@ from interlock.faces.cli import command
 COMMAND = [sys.executable, "-m", "interlock"]
 PATIENCE = 60.0
 """How long a test waits for what must happen; far longer than it takes, even on a busy machine."""
-_APART = ("interlock.bench", "interlock.demo", "interlock.testing")
+_APART = ("interlock.bench", "interlock.demo", "interlock.faces.tui", "interlock.testing")
 
 
 class Result(NamedTuple):

@@ -73,7 +73,7 @@ _NOUNS = {
 _PLANNED = frozenset(
     (
         "budget", "hook", "merge", "open", "prime", "rebase", "reservations", "reserve", "setup",
-        "top", "unreserve", "watch-branch",
+        "unreserve", "watch-branch",
     )
 )  # fmt: skip
 """Planned commands."""

@@ -1,11 +1,11 @@
-"""The declaration of commands for the people who look after a fleet: metrics."""
+"""The declaration of commands for the people who look after a fleet: metrics, top."""
 
 from typing import Annotated
 
 from interlock.nouns.fleet.metrics import MetricsWritten
 from interlock.runtime.monitoring import Metrics
 from interlock.runtime.noun import Noun
-from interlock.runtime.operation import Operation, Request, option
+from interlock.runtime.operation import Duration, Operation, Request, option
 
 
 class MetricsRequest(Request, frozen=True, kw_only=True):
@@ -18,6 +18,22 @@ class MetricsRequest(Request, frozen=True, kw_only=True):
     verify: Annotated[
         bool, option("flag", "judge the whole record first; the verdict is a metric")
     ] = False
+
+
+class TopRequest(Request, frozen=True, kw_only=True):
+    """Show the fleet in the terminal."""
+
+    view: Annotated[
+        str,
+        option(
+            "text",
+            "the first view: person, agents, tasks, locks, messages, questions, pipelines, swarms"
+            " or record",
+        ),
+    ] = "person"
+    every: Annotated[
+        Duration, option("duration", "read again after this time, even if nothing was recorded")
+    ] = 2.0
 
 
 NOUN = Noun(
@@ -36,6 +52,15 @@ NOUN = Noun(
                 "interlock metrics",
                 "interlock metrics --file /var/lib/node_exporter/interlock.prom",
             ),
+        ),
+        Operation(
+            name="top",
+            help="watch the fleet in the terminal, live, and act on it by key",
+            request=TopRequest,
+            outcomes=(),
+            needs="nothing",
+            in_shell="interlock.faces.tui.start:top",
+            examples=("interlock top", "interlock top --view tasks --agent maria"),
         ),
     ),
 )

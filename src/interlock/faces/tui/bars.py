@@ -1,0 +1,112 @@
+"""The lines around the table: head, tabs and status bar; and how wide its columns are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from interlock.core.safe_text import one_line
+from interlock.core.validate import span
+from interlock.faces.tui.board import Board, Row, View
+from interlock.faces.tui.views import VIEWS
+
+STALE = 10.0
+"""Seconds after which a board is called old."""
+WIDE = 100
+"""Columns from which on the tabs have their whole names."""
+LABELS = {
+    "person": "Person", "agents": "Agents", "tasks": "Tasks", "locks": "Locks",
+    "messages": "Mail", "questions": "Questions", "pipelines": "Pipelines", "swarms": "Swarms",
+    "record": "Record",
+}  # fmt: skip
+_TASKS = ("running", "pending", "blocked", "dead", "failed")
+_CALL = "bold yellow"
+"""What waits for the person who looks."""
+
+
+def _line(text: str = "", style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def head(place: str, board: Board | None) -> Text:
+    """The store, and the numbers of its agents and tasks."""
+    text = _line()
+    text.append("interlock", "bold").append(f"  {one_line(place)}")
+    if board is not None:
+        said = [f"{board.agents} agent{'' if board.agents == 1 else 's'}"]
+        said += [f"{board.tasks[state]} {state}" for state in _TASKS if board.tasks.get(state)]
+        text.append("  ·  ", "dim").append("  ·  ".join(said))
+    return text
+
+
+def tabs(here: str, counts: Mapping[str, int], width: int) -> Text:
+    """The views with their keys and counts; a narrow terminal shows the name of this one only."""
+    text = _line()
+    for at, name in enumerate(VIEWS):
+        count, calls = counts.get(name, 0), name in ("person", "questions", "messages")
+        whole = width >= WIDE or name == here
+        label = f"{at + 1} {LABELS[name]}" if whole else str(at + 1)
+        label += f" {count}" if count and (whole or calls) else ""
+        style = "reverse bold" if name == here else _CALL if calls and count else ""
+        text.append(f" {label} ", style)
+    return text
+
+
+def status(
+    board: Board | None,
+    *,
+    trouble: str,
+    age: float,
+    words: Sequence[str],
+    rows: int,
+    agent: str,
+) -> Text:
+    """Questions and mail first, since they wait for the person who looks."""
+    questions, unread = (0, 0) if board is None else (board.decisions, board.unread)
+    text = _line()
+    text.append(f"{questions} question{'' if questions == 1 else 's'}", _CALL if questions else "")
+    text.append(" pending, ").append(f"{unread} unread", _CALL if unread else "")
+    if words:
+        text.append(f"  filter '{' '.join(words)}': {rows} row{'' if rows == 1 else 's'}", "bold")
+    if trouble:
+        text.append(f"  store away, last read {span(age)} ago", "bold red")
+    elif board is None:
+        text.append("  reading the store")
+    elif age > STALE:
+        text.append(f"  last read {span(age)} ago, the store is slow", _CALL)
+    else:
+        text.append("  live", "green").append(f" at revision {board.revision}")
+    if board is not None and board.view.more:
+        text.append("  not all rows are shown", "yellow")
+    return text.append(f"  as {one_line(agent)}", "dim")
+
+
+def hints(row: Row | None) -> Text:
+    """What can be done now, by key."""
+    text = _line()
+    offers = [(each.key, each.label) for each in row.actions] if row is not None else []
+    offers += [("w", "why"), ("h", "history")] if row is not None and row.thing else []
+    for key, label in [*offers, ("/", "filter"), ("l", "log"), ("?", "keys"), ("q", "quit")]:
+        text.append(key, "bold").append(f" {label}   ")
+    return text
+
+
+LEAST = 6
+"""The columns that a cell keeps, however narrow the terminal is."""
+PADDING = 2
+"""What a table adds to each cell."""
+
+
+def widths(view: View, rows: Sequence[Row], shown: Sequence[int], width: int) -> dict[int, int]:
+    """How wide each shown column is: as its content, but the widest shrink until all fit."""
+    found = {
+        at: max([cell_len(view.columns[at].title), *(cell_len(row.cells[at]) for row in rows)])
+        for at in shown
+    }
+    room = max(width - PADDING * len(shown), LEAST * len(shown))
+    for _ in range(sum(found.values()) - room):
+        widest = max(found, key=lambda at: found[at])
+        found[widest] -= 1
+    return found

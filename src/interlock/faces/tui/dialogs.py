@@ -1,0 +1,138 @@
+"""The questions that the screen asks: a text or a reason, and the help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from interlock.faces.tui.board import Action, Row
+
+
+class ConfirmDialog(ModalScreen[str | None]):
+    """Asks before an action, for its text or its reason; gives None if it is not wanted."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "cancel")]
+
+    def __init__(self, action: Action, rows: Sequence[Row]) -> None:
+        super().__init__()
+        self._action = action
+        self._rows = rows
+
+    def compose(self) -> ComposeResult:
+        """The dialog."""
+        action, rows = self._action, self._rows
+        named = ", ".join(row.thing or row.cells[0] for row in rows[:3])
+        more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""  # noqa: PLR2004
+        with Vertical(classes="hurts" if action.hurts else ""):
+            yield Static(Text(f"{action.label.capitalize()} {named}{more}?"), classes="title")
+            yield Static(Text(f"interlock {action.operation}: {action.declared.help}"))
+            if action.asks:
+                yield Input(placeholder=_PLACEHOLDERS.get(action.asks, "text"))
+            yield Static(Text("enter: do it   esc: leave it"), classes="hint")
+
+    def on_mount(self) -> None:
+        """The text is typed at once; without one, Enter confirms."""
+        if self._action.asks:
+            self.query_one(Input).focus()
+        else:
+            self._bindings.bind("enter", "confirm", "do it")
+
+    @on(Input.Submitted)
+    def submitted(self, event: Input.Submitted) -> None:
+        """Do it; a text that the operation cannot do without has to be there."""
+        text = event.value.strip()
+        if not text and self._action.asks != "reason":
+            return
+        if not text and self._action.hurts:
+            self.query_one(".hint", Static).update(Text("a reason is recorded; write one, or esc"))
+            return
+        self.dismiss(text)
+
+    def action_confirm(self) -> None:
+        """Do it."""
+        self.dismiss("")
+
+    def action_cancel(self) -> None:
+        """Leave it."""
+        self.dismiss(None)
+
+
+_PLACEHOLDERS = {"reason": "the reason, which is recorded and shown", "text": "your answer"}
+
+
+class ActionMenu(ModalScreen[Action | None]):
+    """The actions of a row, to choose from."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "cancel")]
+
+    def __init__(self, row: Row) -> None:
+        super().__init__()
+        self._row = row
+
+    def compose(self) -> ComposeResult:
+        """The list."""
+        with Vertical():
+            yield Static(Text(self._row.thing or self._row.cells[0]), classes="title")
+            yield OptionList(
+                *[
+                    Option(Text.assemble((f" {each.key} ", "reverse"), f" {each.label}"))
+                    for each in self._row.actions
+                ]
+            )
+
+    @on(OptionList.OptionSelected)
+    def chosen(self, event: OptionList.OptionSelected) -> None:
+        """This one."""
+        self.dismiss(self._row.actions[event.option_index])
+
+    def on_key(self, event: object) -> None:
+        """The key of an action chooses it."""
+        found = [each for each in self._row.actions if each.key == getattr(event, "key", "")]
+        if found:
+            self.dismiss(found[0])
+
+    def action_cancel(self) -> None:
+        """None."""
+        self.dismiss(None)
+
+
+HELP = """\
+1 … 9   a view; tab goes to the next one
+j k     down and up; g G: first and last
+/       filter by words; esc clears it
+enter   what can be done with the row
+        its key does it at once, a capital
+        one for all filtered rows
+w       why it is blocked, who can clear it
+h       its history, from the record
+l       the log of events, or none
+ctrl+r  read again now
+q       quit
+"""
+
+
+class HelpDialog(ModalScreen[None]):
+    """The keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,q,enter", "close", "close")
+    ]
+
+    def compose(self) -> ComposeResult:
+        """The keys."""
+        with Vertical():
+            yield Static(Text("Keys"), classes="title")
+            yield Static(Text(HELP))
+
+    def action_close(self) -> None:
+        """Close it."""
+        self.dismiss()

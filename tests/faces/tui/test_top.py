@@ -1,0 +1,483 @@
+"""The screen of ``interlock top``: what it shows, what it does, and that nothing can hang it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faces.shell import Here, Shell
+from textual.pilot import Pilot
+
+import interlock
+from interlock.client import Fleet, begun
+from interlock.errors import StoreAway
+from interlock.faces.tui import bars
+from interlock.faces.tui import reader as reading
+from interlock.faces.tui.app import TopApp
+from interlock.faces.tui.board import RESERVED, Column, Row, View, action, offered, read_board
+from interlock.faces.tui.views import VIEWS, WaitPicture
+from interlock.runtime.operation import fields
+from interlock.store import Store
+from interlock.stores import open_store
+from interlock.stores.memory import MemoryStore
+
+PATIENCE = 30.0
+SIZE = (120, 40)
+
+
+class SharedStore(MemoryStore):
+    """Stays open when one of its clients closes, as a server does."""
+
+    def close(self) -> None:
+        """Other clients use it."""
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return SharedStore()
+
+
+@pytest.fixture
+def ada(store: MemoryStore) -> Iterator[Fleet]:
+    with interlock.connect(store=store, agent="ada") as fleet:
+        yield fleet
+
+
+def opener(store: Store, agent: str = "maria") -> Callable[[], Fleet]:
+    return lambda: begun(store, agent=agent, join=False)
+
+
+def top(opens: Callable[[], Fleet], view: str = "person") -> TopApp:
+    return TopApp(opens, place="store.db", agent="maria", view=view, every=0.2)
+
+
+def text(app: TopApp) -> str:
+    """What stands on the screen, line by line."""
+    strips = app.screen._compositor.render_strips()
+    return "\n".join(strip.text.rstrip() for strip in strips)
+
+
+async def until(pilot: Pilot[Any], condition: Callable[[], object], what: str) -> None:
+    ends = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < ends, f"no {what}:\n{text(pilot.app)}"  # type: ignore[arg-type]
+        await pilot.pause(0.05)
+
+
+def run(app: TopApp, play: Callable[[Pilot[Any]], Any], size: tuple[int, int] = SIZE) -> None:
+    """Play keys on a screen, and see that it and its reader end."""
+
+    async def main() -> None:
+        async with app.run_test(size=size) as pilot:
+            await play(pilot)
+
+    asyncio.run(main())
+    assert app.reader.join(PATIENCE)
+
+
+async def shows(pilot: Pilot[Any], app: TopApp, words: str) -> None:
+    await until(pilot, lambda: words in text(app), words)
+
+
+# What it offers
+
+
+def test_every_action_is_a_declared_operation_and_asks_for_one_of_its_fields() -> None:
+    from interlock import registry
+
+    for name, asked in offered().items():
+        declared = registry.find(name)
+        found = action(name)
+        assert found is not None
+        assert declared.name == name
+        assert not found.asks or asked == {found.asks}, name
+        assert found.key not in RESERVED, name
+        own = {field.name for field in fields(declared.request)}
+        assert "reason" not in own or found.asks == "reason", name
+
+
+def test_no_row_has_two_actions_under_one_key(ada: Fleet, store: MemoryStore) -> None:
+    ada.tasks.publish("build")
+    ada.tasks.next()
+    ada.locks.acquire("merge")
+    with opener(store)() as fleet:
+        for view in VIEWS.values():
+            for row in read_board(fleet, view).view.rows:
+                keys = [each.key for each in row.actions]
+                assert len(set(keys)) == len(keys)
+
+
+def test_views_and_counts_are_those_of_the_store(ada: Fleet, store: MemoryStore) -> None:
+    for number in range(3):
+        ada.tasks.publish(f"build.{number}", title="Build it")
+    claim = ada.tasks.next()
+    assert isinstance(claim, interlock.Claimed)
+    ada.tasks.progress(claim.task, 0.5, "compiling", token=claim.token)
+    ada.semaphores.acquire("builds", weight=2, capacity=3)
+    with opener(store)() as fleet:
+        board = read_board(fleet, VIEWS["tasks"])
+        slots = read_board(fleet, VIEWS["locks"]).view.rows[0]
+    assert board.counts["tasks"] == 3
+    first = board.view.rows[0]
+    assert first.cells[:4] == ("build.0", "running", "Build it", "ada")
+    assert "50%" in first.cells[4]
+    assert slots.cells[:3] == ("sem/builds", "2 of 3", "ada")
+
+
+def test_waits_are_followed_in_both_directions_and_a_cycle_is_named() -> None:
+    def lock(name: str, holder: str, *waiters: str) -> dict[str, Any]:
+        return {"lock": name, "holder": holder, "waiters": list(waiters)}
+
+    chain = {"locks": [lock("db", "ada", "bob"), lock("merge", "bob", "eve")], "semaphores": []}
+    assert WaitPicture(chain).around("lock/db").splitlines() == [
+        "ada holds lock/db",
+        "· bob waits for lock/db, and holds lock/merge",
+        "· · eve waits for lock/merge",
+    ]
+    assert WaitPicture(chain).around("lock/merge").splitlines()[:2] == [
+        "bob holds lock/merge, and waits for lock/db",
+        "· ada holds lock/db",
+    ]
+    ring = {"locks": [lock("a", "ada", "bob"), lock("b", "bob", "ada")], "semaphores": []}
+    assert "a cycle, so this wait cannot end" in WaitPicture(ring).around("lock/a")
+
+
+# The screen
+
+
+def test_it_is_live_and_a_person_answers_a_question(ada: Fleet, store: MemoryStore) -> None:
+    app = top(opener(store))
+    asked = threading.Thread(
+        target=lambda: ada.messages.query(
+            "bob", "Deploy now?", timeout=0.05, person=True, hold=True
+        )
+    )
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shows(pilot, app, "Nothing needs a person.")
+        asked.start()
+        await shows(pilot, app, "Deploy now?")
+        await shows(pilot, app, "1 question pending")
+        await pilot.press("a")
+        await pilot.press(*"yes")
+        await pilot.press("enter")
+        await shows(pilot, app, "0 questions pending")
+
+    run(app, play)
+    asked.join(PATIENCE)
+    (decision,) = ada.messages.decisions()
+    assert (decision.answer, decision.by) == ("yes", "maria")
+
+
+def test_a_task_is_cancelled_with_a_reason_and_not_without_one(
+    ada: Fleet, store: MemoryStore
+) -> None:
+    ada.tasks.publish("build")
+    app = top(opener(store), "tasks")
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shows(pilot, app, "build")
+        await pilot.press("c", "enter")
+        await shows(pilot, app, "a reason is recorded")
+        await pilot.press("escape")
+        assert ada.tasks.show("build").state == "pending"
+        await pilot.press("c", *"late", "enter")
+        await shows(pilot, app, "cancelled by maria: late")
+
+    run(app, play)
+    (entry,) = ada.record.log(verb="task.cancel")
+    assert entry.agent == "maria"
+    assert ada.tasks.show("build").state == "failed"
+
+
+def test_a_filter_and_a_capital_letter_act_on_all_rows_that_are_left(
+    ada: Fleet, store: MemoryStore
+) -> None:
+    for name in ("web.1", "web.2", "api.1"):
+        ada.tasks.publish(name)
+    app = top(opener(store), "tasks")
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shows(pilot, app, "api.1")
+        await pilot.press("slash", *"web", "enter")
+        await until(pilot, lambda: list(app._rows) == ["web.1", "web.2"], "filter")
+        assert "filter 'web': 2 rows" in text(app)
+        await pilot.press("D")
+        await shows(pilot, app, "task/web.1, task/web.2?")
+        await pilot.press(*"old", "enter")
+        await shows(pilot, app, "no row has these words")
+        await pilot.press("escape")
+        await until(pilot, lambda: list(app._rows) == ["api.1"], "all rows")
+
+    run(app, play)
+    assert [each.task for each in ada.tasks.list()] == ["api.1"]
+
+
+def test_why_and_history_of_a_row_are_shown(ada: Fleet, store: MemoryStore) -> None:
+    ada.locks.acquire("merge")
+    app = top(opener(store), "locks")
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shows(pilot, app, "lock/merge")
+        await pilot.press("w")
+        await shows(pilot, app, "held by ada")
+        await pilot.press("h")
+        await shows(pilot, app, "acquired")
+
+    run(app, play)
+
+
+def test_every_view_opens_by_its_key_and_says_what_to_do_first(store: MemoryStore) -> None:
+    app = top(opener(store))
+
+    async def play(pilot: Pilot[Any]) -> None:
+        for at, name in enumerate(VIEWS):
+            await pilot.press(str(at + 1))
+            await until(pilot, lambda: app._board and app._board.view.name == name, name)  # noqa: B023
+        await pilot.press("tab")
+        await shows(pilot, app, "Nothing needs a person.")
+        await pilot.press("question_mark")
+        await shows(pilot, app, "its history, from the record")
+
+    run(app, play)
+
+
+def test_events_are_in_the_log_which_can_be_hidden(ada: Fleet, store: MemoryStore) -> None:
+    app = top(opener(store))
+
+    async def play(pilot: Pilot[Any]) -> None:
+        ada.locks.acquire("merge")
+        await shows(pilot, app, "ada lock:acquired lock/merge")
+        await pilot.press("l")
+        await until(pilot, lambda: "lock:acquired" not in text(app), "hidden log")
+
+    run(app, play)
+
+
+def test_all_messages_are_shown_and_yours_can_be_acknowledged(
+    ada: Fleet, store: MemoryStore
+) -> None:
+    ada.messages.send("maria", "The build is slow.", subject="Speed", hold=True)
+    ada.messages.send("eve", "for eve alone", hold=True)
+    app = top(opener(store), "messages")
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shows(pilot, app, "for eve alone")
+        await shows(pilot, app, "1 unread")
+        await pilot.press("j", "x")
+        await shows(pilot, app, "0 unread")
+
+    run(app, play)
+
+
+def test_hostile_text_is_neither_markup_nor_an_escape_sequence(
+    ada: Fleet, store: MemoryStore
+) -> None:
+    ada.tasks.publish("x", title="[red]not red[/red] [link=evil]")
+    ada.messages.send("maria", "\x1b]0;owned\x07 \u202etxt", hold=True)
+    app = top(opener(store), "tasks")
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shows(pilot, app, "[red]not red[/red] [link=evil]")
+        await pilot.press("5")
+        await shows(pilot, app, r"\x1b]0;owned\x07 \u202etxt")
+        assert "\x1b" not in text(app)
+
+    run(app, play)
+
+
+@pytest.mark.parametrize("size", [(40, 12), (20, 6), (62, 20)])
+def test_a_narrow_terminal_shows_the_columns_that_matter(
+    ada: Fleet, store: MemoryStore, size: tuple[int, int]
+) -> None:
+    ada.tasks.publish("build", title="A long title that has no room here")
+    app = top(opener(store), "tasks")
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shows(pilot, app, "build")
+        assert "A long title" not in text(app)
+        await pilot.resize_terminal(140, 30)
+        await shows(pilot, app, "A long title that has no room here")
+
+    run(app, play, size)
+
+
+def test_many_rows_keep_the_cursor_where_it_is(ada: Fleet, store: MemoryStore) -> None:
+    for number in range(60):
+        ada.tasks.publish(f"t{number:02}")
+    app = top(opener(store), "tasks")
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shows(pilot, app, "t00")
+        await pilot.press("G")
+        await until(pilot, lambda: app.row and app.row.key == "t59", "last row")
+        ada.tasks.publish("a-new-one", priority=5)
+        await until(pilot, lambda: len(app._rows) == 61, "new row")
+        assert app.row is not None
+        assert app.row.key == "t59"
+
+    run(app, play)
+
+
+def test_columns_fit_and_the_widest_shrink() -> None:
+    view = View(name="x", columns=(Column("a"), Column("b"), Column("c")), empty="")
+    row = Row(key="1", cells=("short", "x" * 90, "y" * 50))
+    wide = bars.widths(view, [row], [0, 1, 2], 200)
+    assert wide == {0: 5, 1: 90, 2: 50}
+    for width in (100, 60, 30, 5):
+        found = bars.widths(view, [row], [0, 1, 2], width)
+        assert sum(found.values()) + 6 <= max(width, 24)
+        assert found[0] == 5
+        assert abs(found[1] - found[2]) <= 1
+
+
+# When things go wrong
+
+
+def test_it_says_that_the_store_is_away_and_goes_on_when_it_is_back(
+    ada: Fleet, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "AGAIN", 0.05)
+    ada.tasks.publish("build")
+    away = threading.Event()
+
+    def opens() -> Fleet:
+        if away.is_set():
+            raise StoreAway("the server does not answer; is it running?")
+        return opener(store)()
+
+    app = top(opens, "tasks")
+    real = store.read
+
+    def read(*refs: Any, **options: Any) -> Any:
+        if away.is_set():
+            raise StoreAway("the server does not answer; is it running?")
+        return real(*refs, **options)
+
+    monkeypatch.setattr(store, "read", read)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shows(pilot, app, "build")
+        away.set()
+        await shows(pilot, app, "The store does not answer")
+        assert "build" in text(app)
+        await pilot.press("c", *"no", "enter")
+        await shows(pilot, app, "is it running?")
+        away.clear()
+        await until(pilot, lambda: "The store does not answer" not in text(app), "recovery")
+        ada.tasks.publish("after")
+        await shows(pilot, app, "after")
+
+    run(app, play)
+    assert ada.tasks.show("build").state == "pending"
+
+
+def test_a_file_that_is_replaced_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "AGAIN", 0.05)
+    path, other = tmp_path / "store.db", tmp_path / "other.db"
+    for place, task in ((path, "old"), (other, "new")):
+        with interlock.connect(str(place), agent="ada") as fleet:
+            fleet.tasks.publish(task)
+    app = top(lambda: begun(open_store(str(path)), agent="maria", join=False), "tasks")
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shows(pilot, app, "old")
+        for name in ("-wal", "-shm"):
+            (tmp_path / f"store.db{name}").unlink(missing_ok=True)
+        other.replace(path)
+        await until(pilot, lambda: list(app._rows) == ["new"], "new store")
+
+    run(app, play)
+
+
+def test_it_quits_at_once_though_the_store_never_answers(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, free = threading.Event(), threading.Event()
+
+    def read(*_refs: Any, **_options: Any) -> Any:
+        stuck.set()
+        free.wait(PATIENCE * 2)
+        raise StoreAway("late")
+
+    monkeypatch.setattr(store, "read", read)
+    app = top(opener(store))
+
+    async def main() -> float:
+        async with app.run_test(size=SIZE) as pilot:
+            await until(pilot, stuck.is_set, "blocked read")
+            began = time.monotonic()
+            await pilot.press("q")
+        return time.monotonic() - began
+
+    try:
+        assert asyncio.run(main()) < 3.0
+    finally:
+        free.set()
+    assert app.reader.join(PATIENCE)
+
+
+# The command
+
+
+def test_it_needs_a_terminal(here: Here) -> None:
+    done = here.run("top")
+    assert done.status == 2
+    assert "needs a terminal; in a pipe use 'interlock health'" in done.err
+
+
+def test_without_its_extra_it_says_what_to_install(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("interlock.faces.tui.start._is_terminal", lambda: True)
+    monkeypatch.delitem(sys.modules, "interlock.faces.tui.app", raising=False)
+    monkeypatch.setitem(sys.modules, "textual", None)
+    done = here.run("top")
+    assert done.status == 2
+    assert "pip install 'interlock[tui]'" in done.err
+    wrong = here.run("top", "--view", "nonsense")
+    assert "there is no view 'nonsense'; choose of: person, agents" in wrong.err
+
+
+def test_a_real_terminal_shows_it_and_q_ends_it_with_status_0(shell: Shell) -> None:
+    master, slave = pty.openpty()
+    environment = {**os.environ, **shell.exported, "TERM": "xterm-256color", "COLUMNS": "100"}
+    command = [str(Path(sys.executable).parent / "interlock"), "top"]
+    process = subprocess.Popen(
+        command, stdin=slave, stdout=slave, stderr=slave, cwd=shell.folder, env=environment
+    )
+    os.close(slave)
+    seen = b""
+    try:
+        ends = time.monotonic() + PATIENCE
+        while b"Nothing needs a person" not in seen:
+            assert time.monotonic() < ends, seen[-2000:]
+            if select.select([master], [], [], 0.1)[0]:
+                seen += os.read(master, 65536)
+        os.write(master, b"q")
+        ends = time.monotonic() + PATIENCE
+        while process.poll() is None:
+            assert time.monotonic() < ends
+            if select.select([master], [], [], 0.05)[0]:
+                try:
+                    os.read(master, 65536)
+                except OSError:  # the terminal is closed
+                    break
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
