@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,7 @@ from interlock.nouns.tasks.task_outcomes import (
     TaskFailed,
     TaskFenced,
 )
+from interlock.testing.testbed import Client, Testbed
 
 
 @pytest.fixture
@@ -107,6 +108,23 @@ def test_a_task_that_waited_for_this_one_can_be_the_next(ada: interlock.Fleet) -
     assert commits(ada)[-1] == "completed a, ready urgent, claimed urgent"
     assert ada.tasks.complete("urgent", token=done.next.token)
     assert ada.record.verify().exit_status == 0
+
+
+@pytest.mark.parametrize("make", [Testbed.client, Testbed.remote])
+def test_a_task_that_is_due_comes_before_the_one_that_just_failed(
+    make: Callable[..., Client],
+) -> None:
+    stage = Testbed()
+    worker = make(stage, "ada", ttl=60.0)
+    worker.run(worker.tasks.publish("a", backoff=0))
+    worker.run(worker.tasks.publish("due", priority=1, not_before=1))
+    got = worker.run(worker.tasks.claim("a"))
+    assert isinstance(got, Claimed)
+    stage.clock.advance(2.0)
+    failed = worker.run(worker.tasks.fail("a", token=got.token, then_next=True))
+    assert isinstance(failed, TaskFailed)
+    assert isinstance(failed.next, Claimed)
+    assert failed.next.task == "due"
 
 
 def test_who_lost_its_claim_claims_nothing_else(ada: interlock.Fleet) -> None:

@@ -58,6 +58,8 @@ class NextClaim:
         self._place: Item | None = None
         """Across a network: the entry of the best ready task, as far as a read showed."""
         self._blind = False
+        self._others_due = False
+        """Whether a task or a schedule is due, and only housekeeping makes it ready."""
 
     def guarded(self, op: Op[T]) -> Op[T]:
         """The call that ends the task; if it raises, a claim that it may have made is released."""
@@ -69,6 +71,7 @@ class NextClaim:
         if self._claims.runner.capabilities.transacts:
             return {}
         window = yield from outside(self._claims.ready.read(self._can))
+        self._others_due = bool(window.due)
         if window.due or not window.places:
             return {}
         self._place = self._claims.pick(list(window.places))
@@ -135,7 +138,7 @@ class NextClaim:
         place = "" if self._place is None else self._place.key
         ready = [write.key for write in decision.puts if write.key.startswith(keys.READY)]
         best = min(filter(None, (place, *ready)), key=keys.ready_order, default="")
-        if not best or not claims.ready.fits(self._can, best):
+        if not best or self._others_due or not claims.ready.fits(self._can, best):
             return None
         self._request = replace(self._request, task=keys.task_in_index(best))
         blind, self._blind = self._blind and best == place, False
