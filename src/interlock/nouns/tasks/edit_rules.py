@@ -254,9 +254,9 @@ def require_needs(changes: TaskChanges, id_: str, needs: Sequence[str]) -> None:
 def _move(changes: TaskChanges, id_: str, status: TaskStatus, spec: Spec, after: Spec) -> None:
     """Bring a task where its new data want it: under a need, to its gate, to another place."""
     at = None if after.needs == spec.needs else _first_unmet(changes, id_, after)
-    copied = {"edits": status.edits + 1, "guards": after.guards, "evidence": after.evidence}
-    if after.deadline != spec.deadline:
-        copied["deadline"] = after.deadline
+    deadline = status.deadline if after.deadline == spec.deadline else after.deadline
+    copied = replace(status, guards=after.guards, evidence=after.evidence, deadline=deadline)
+    changes.set_status(id_, replace(copied, edits=status.edits + 1))
     queued = status.state == "pending" and not status.due
     if at is not None:
         on = after.needs[at]
@@ -264,22 +264,20 @@ def _move(changes: TaskChanges, id_: str, status: TaskStatus, spec: Spec, after:
             changes.delete(spec.ready_key(id_))
         since = status.since if status.on else changes.now
         last = rules.last_attempt(status)
-        changes.move(id_, "edit", "blocked", since=since, on=on, place=at, **copied, **last)
+        changes.move(id_, "edit", "blocked", since=since, on=on, place=at, **last)
         changes.block_on(id_, on)
     elif _comes_again(changes, status, spec, after):
         if queued:
             changes.delete(spec.ready_key(id_))
         elif status.due:
             changes.delete(*_rest_of(changes, status))
-        changes.move(id_, "edit", "pending", **copied, **rules.last_attempt(status))
+        changes.move(id_, "edit", "pending", **rules.last_attempt(status))
         now = changes.make_pending(id_, after)
         if now.state == "pending" and not now.due and not queued:
             changes.task_event("ready", "", id_)
-    else:
-        changes.set_status(id_, replace(status, **copied))
-        if queued and _entry(spec, id_) != _entry(after, id_):
-            changes.delete(spec.ready_key(id_))
-            changes.enter_queue(id_, after)
+    elif queued and _entry(spec, id_) != _entry(after, id_):
+        changes.delete(spec.ready_key(id_))
+        changes.enter_queue(id_, after)
 
 
 def _comes_again(changes: TaskChanges, status: TaskStatus, spec: Spec, after: Spec) -> bool:

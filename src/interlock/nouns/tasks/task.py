@@ -354,8 +354,8 @@ def transition(status: TaskStatus, act: str, state: State, **changes: Any) -> Ta
         deadline=changes.pop("deadline", status.deadline),
         trace=status.trace,
         gated=changes.pop("gated", status.gated),
-        guards=changes.pop("guards", status.guards),
-        evidence=changes.pop("evidence", status.evidence),
+        guards=status.guards,
+        evidence=status.evidence,
         edits=changes.pop("edits", status.edits),
         **changes,
     )
