@@ -52,6 +52,13 @@ if TYPE_CHECKING:
         Renewed,
         SessionLapsed,
     )
+    from interlock.nouns.branches.branch import (
+        BranchUpdated,
+        BranchWatched,
+        RebaseBlocked,
+        RebaseConflict,
+        Rebased,
+    )
     from interlock.nouns.fleet.hosts_noun import NotWoken, Primed, SetUp, SetupShown, Woken
     from interlock.nouns.fleet.metrics import MetricsWritten
     from interlock.nouns.grants.lock import (
@@ -104,8 +111,8 @@ if TYPE_CHECKING:
         MergeCancelled,
         MergeDone,
         MergeOver,
-        MergeQueued,
         MergesServed,
+        MergeSubmitted,
         UnknownMerge,
     )
     from interlock.nouns.messages.decision import (
@@ -274,6 +281,9 @@ HOMES = {
         "DeathsAcknowledged", "Joined", "Leaving", "Left", "NoDeath", "Renewed",
         "SessionLapsed",
     ),
+    "interlock.nouns.branches.branch": (
+        "BranchUpdated", "BranchWatched", "RebaseBlocked", "RebaseConflict", "Rebased",
+    ),
     "interlock.nouns.fleet.metrics": ("MetricsWritten",),
     "interlock.nouns.fleet.hosts_noun": ("NotWoken", "Primed", "SetUp", "SetupShown", "Woken"),
     "interlock.nouns.grants.lock": (
@@ -293,7 +303,7 @@ HOMES = {
     "interlock.nouns.guards.results": ("GuardDropped", "GuardsDefined", "GuardsLooked"),
     "interlock.nouns.merges.merge": (
         "MergeBounced", "MergeBusy", "MergeCancelled", "MergeDone", "MergeOver",
-        "MergeQueued", "MergesServed", "UnknownMerge",
+        "MergeSubmitted", "MergesServed", "UnknownMerge",
     ),
     "interlock.nouns.messages.decision": (
         "AlreadyResolved", "NoSuchOption", "OwnDecision", "Resolved", "UnknownDecision",
@@ -368,6 +378,8 @@ __all__ = [
     "AuditWritten",
     "Away",
     "Blocked",
+    "BranchUpdated",
+    "BranchWatched",
     "Broken",
     "Busy",
     "Cancelled",
@@ -427,7 +439,7 @@ __all__ = [
     "MergeCancelled",
     "MergeDone",
     "MergeOver",
-    "MergeQueued",
+    "MergeSubmitted",
     "MergesServed",
     "MessageExists",
     "MetricsWritten",
@@ -476,6 +488,9 @@ __all__ = [
     "QueryCancelled",
     "QueryDeadlock",
     "QueryExists",
+    "RebaseBlocked",
+    "RebaseConflict",
+    "Rebased",
     "Reclaimed",
     "Released",
     "Removed",

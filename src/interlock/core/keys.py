@@ -111,6 +111,7 @@ Guards and pipelines
 Merges
     merges/{id}           a branch that was submitted to the merge queue of a target
     merge-waiting/{target}/{branch}  it waits; the revision that made this is its place
+    watched-branches/{name}  where a branch was when it was last announced
     merge-targets/{target}  the server of a queue, what it tries now, and what keeps it
 Swarms, in the home store
     swarm/self            this home as a swarm: its name, its bus and its keys
@@ -274,6 +275,7 @@ ITSELF = "gate/"
 MERGES = "merges/"
 MERGES_WAITING = "merge-waiting/"
 MERGE_TARGETS = "merge-targets/"
+WATCHED_BRANCHES = "watched-branches/"
 SWARM = "swarm/"
 OWN_SWARM = "swarm/self"
 OWN_ENTRY = "swarm/entry"
@@ -331,8 +333,8 @@ FOLDERS = frozenset((
     *POOLS, HELD, BROKEN, WAITS, *RESERVATION_FOLDERS, *TASK_FOLDERS, SCHEDULES, SCHEDULE_TASKS,
     *MESSAGE_FOLDERS,
     SESSIONS, REPORTS, DEATHS, ABLE, LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS,
-    GATES, GATED, RECHECK, MERGES, MERGES_WAITING, MERGE_TARGETS, *SWARM_FOLDERS, REFUSALS,
-    SEGMENTS, META, *REQUEST_FOLDERS, SERVER_TOKENS,
+    GATES, GATED, RECHECK, MERGES, MERGES_WAITING, MERGE_TARGETS, WATCHED_BRANCHES, *SWARM_FOLDERS,
+    REFUSALS, SEGMENTS, META, *REQUEST_FOLDERS, SERVER_TOKENS,
 ))  # fmt: skip
 """Every folder with items that Interlock itself stores, without those of liveness keys."""
 DERIVED = (
@@ -1168,6 +1170,11 @@ def merge_waiting_of(key: str) -> tuple[str, str]:
 def merge_target(target: str) -> str:
     """The target of a queue."""
     return MERGE_TARGETS + encode(target)
+
+
+def watched_branch(name: str) -> str:
+    """A branch that is watched; one of a remote has its name before it."""
+    return WATCHED_BRANCHES + encode(name)
 
 
 def merge_target_of(key: str) -> str:

@@ -48,7 +48,7 @@ def test_the_search_ends_whatever_a_guard_says() -> None:
 def test_a_branch_that_waits_gets_its_new_commit_in_its_old_place() -> None:
     fresh = replace(MERGE, commit="c2", at=9.0)
     done = rules.submit("mrg_2", fresh, FOUND, NONE)
-    assert isinstance(done.outcome, core.MergeQueued)
+    assert isinstance(done.outcome, core.MergeSubmitted)
     assert (done.outcome.merge, done.outcome.before) == ("mrg_1", "c1")
     assert [write.key for write in done.puts] == [keys.merge("mrg_1")]  # not its entry
     assert done.puts[0].value == replace(fresh, at=1.0)
@@ -56,7 +56,7 @@ def test_a_branch_that_waits_gets_its_new_commit_in_its_old_place() -> None:
 
 def test_the_same_commit_is_queued_once() -> None:
     done = rules.submit("mrg_2", MERGE, FOUND, NONE)
-    assert isinstance(done.outcome, core.MergeQueued)
+    assert isinstance(done.outcome, core.MergeSubmitted)
     assert done.outcome.already
     assert not done.changes
 

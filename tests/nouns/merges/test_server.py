@@ -388,6 +388,27 @@ def test_a_missing_target_holds_the_queue_until_it_is_there(queue: QueueBed) -> 
     assert queue.states() == {"a": "merged"}
 
 
+def test_a_branch_that_changes_a_reserved_file_bounces_unless_its_author_holds_it(
+    queue: QueueBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = queue.repository
+    monkeypatch.chdir(git.folder)
+    holder = queue.bed.client("bob", ttl=10_000_000.0)
+    assert holder.run(holder.fleet.reservations.reserve("a/*", reason="rework"))
+    for name in ("one", "two", "three"):
+        git.branch(name, {f"a/{name}" if name != "three" else name: name})
+    queue.submit("one")
+    queue.submit("two", client=holder)
+    queue.submit("three")
+    queue.serve("true")
+    assert queue.states() == {"one": "bounced", "two": "merged", "three": "merged"}
+    assert "a/one (bob: rework)" in queue.show("one").reason
+    queue.submit("one", override="agreed with bob")
+    queue.serve("true")
+    assert git.has(git.at("one") or git.at("main"))
+    assert "a/one" in git.files()
+
+
 def test_a_guard_that_cannot_run_ends_the_server_and_blames_no_branch(queue: QueueBed) -> None:
     queue.repository.branch("a", {"a": "a"})
     queue.submit("a")

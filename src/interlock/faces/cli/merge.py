@@ -1,4 +1,4 @@
-"""``merge serve``: the server of a merge queue, until a signal ends it.
+"""``merge serve`` and ``watch-branch``: they serve a queue, or watch, until a signal ends them.
 
 Each branch that is merged or bounced is a line: words, or JSON with ``--json``.  What the server
 is doing goes to the standard error.  A signal ends it at once, also in the middle of a merge:
@@ -17,6 +17,9 @@ from interlock.faces.cli.connect import CommandIdentity, opened, speak_up, tell
 from interlock.faces.cli.parse import Parsed
 
 if TYPE_CHECKING:
+    from interlock.client import Fleet
+    from interlock.nouns.branches.branch import BranchUpdated
+    from interlock.nouns.branches.noun import BranchWatch
     from interlock.nouns.merges.merge import MergeBounced, MergeDone
     from interlock.nouns.merges.noun import MergeServe
 
@@ -24,21 +27,11 @@ if TYPE_CHECKING:
 def serve(parsed: Parsed) -> int:
     """Serve a queue in a session of its own."""
     request: MergeServe = parsed.request
-    stoppable()
-    identity = CommandIdentity(parsed.common, anew=True)
-    if not identity.agent:
-        raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
-    with opened(
-        identity.store,
-        agent=identity.agent,
-        ttl=validate.duration(request.ttl, "ttl"),
-        trace=identity.trace,
-        key=identity.key,
-    ) as fleet:
-        tell(parsed, fleet)
-        speak_up()
+    with _session(parsed, request.ttl) as fleet:
         behind = " ".join(map(printable, request.command)) or "no program"
-        note(f"serving {request.target} as {identity.agent}, behind {behind}; stop with Ctrl-C")
+        note(
+            f"serving {request.target} as {fleet.context.agent}, behind {behind}; stop with Ctrl-C"
+        )
         outcome = fleet.merges.serve(
             request.target,
             command=request.command,
@@ -54,5 +47,40 @@ def serve(parsed: Parsed) -> int:
     return answer(parsed, outcome)
 
 
-def _tell(parsed: Parsed, ended: MergeDone | MergeBounced) -> None:
+def watch_branch(parsed: Parsed) -> int:
+    """Watch a branch in a session of its own."""
+    request: BranchWatch = parsed.request
+    with _session(parsed, request.ttl) as fleet:
+        if not request.once:
+            note(f"watching {request.branch} as {fleet.context.agent}; stop with Ctrl-C")
+        outcome = fleet.branches.watch(
+            request.branch,
+            remote=request.remote,
+            least=request.least,
+            most=request.most,
+            once=request.once,
+            told=lambda moved: _tell(parsed, moved),
+        )
+    return answer(parsed, outcome)
+
+
+def _session(parsed: Parsed, ttl: float | str) -> Fleet:
+    """A session that lives while this command does."""
+    stoppable()
+    identity = CommandIdentity(parsed.common, anew=True)
+    if not identity.agent:
+        raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
+    fleet = opened(
+        identity.store,
+        agent=identity.agent,
+        ttl=validate.duration(ttl, "ttl"),
+        trace=identity.trace,
+        key=identity.key,
+    )
+    tell(parsed, fleet)
+    speak_up()
+    return fleet
+
+
+def _tell(parsed: Parsed, ended: MergeDone | MergeBounced | BranchUpdated) -> None:
     answer(parsed, ended)

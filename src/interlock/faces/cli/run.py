@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from interlock.client import Fleet
+    from interlock.nouns.fleet.noun import RunRequest
     from interlock.nouns.grants.held_grant import HeldPools
     from interlock.nouns.grants.request import GrantTarget
     from interlock.nouns.messages.stops import StopNotice
@@ -42,19 +43,54 @@ _PART_FOR_GRACE = 3
 
 def run(parsed: Parsed) -> int:
     """Run a program inside a new session, holding the things of ``--hold``."""
-    from interlock.nouns.fleet.noun import RunRequest
+    request: RunRequest = parsed.request
+    if request.restart == "never":
+        return _run(parsed, None)
+    from interlock.faces.cli.restart import restarting
+
+    backoff = validate.duration(request.backoff, "backoff")
+    return restarting(request.restart, backoff, lambda stopped: _run(parsed, stopped))
+
+
+def _run(parsed: Parsed, stopped: Callable[[], None] | None) -> int:
+    """Run it once; ``stopped`` is called if a message asks it to end."""
     from interlock.nouns.grants.several import target_of
 
     request: RunRequest = parsed.request
+    if request.worktree is not None:
+        return _in_worktree(parsed, request, stopped)
     if request.hold:
         target = target_of(request.hold)
-        return _holding(parsed, target, {"INTERLOCK_HELD": " ".join(target.named)})
+        return _holding(parsed, target, {"INTERLOCK_HELD": " ".join(target.named)}, stopped=stopped)
     terms = (validate.wait_time(request.wait), request.max_hold, request.guard)
     if any(terms) or request.metadata is not None:
         raise BadInput(
             "--wait, --max-hold, --metadata and --guard need something to hold; name it: --hold"
         )
-    return _Guard(parsed).run(lambda fleet: (fleet.context.session_lease,), {})
+    guard = _Guard(parsed, stopped=stopped)
+    return guard.run(lambda fleet: (fleet.context.session_lease,), {})
+
+
+def _in_worktree(parsed: Parsed, request: RunRequest, stopped: Callable[[], None] | None) -> int:
+    """Run it in a worktree, which one program at a time has, by the lock ``worktree/BRANCH``."""
+    from interlock.nouns.grants.several import target_of
+    from interlock.nouns.merges import worktrees
+
+    here, tree = os.getcwd(), worktrees.make(request.worktree or "")
+    target = target_of((*request.hold, f"lock/worktree/{tree.branch}"))
+    environment = {
+        "INTERLOCK_HELD": " ".join(target.named),
+        "INTERLOCK_WORKTREE": tree.path,
+        "PWD": tree.path,
+    }
+
+    def clean_up() -> None:
+        why = worktrees.remove(tree, request.into, here)
+        note(f"worktree {tree.path} stays: {why}" if why else f"worktree {tree.path} is removed")
+
+    return _holding(
+        parsed, target, environment, folder=tree.path, clean_up=clean_up, stopped=stopped
+    )
 
 
 def lock_run(parsed: Parsed) -> int:
@@ -77,8 +113,16 @@ def sem_run(parsed: Parsed) -> int:
     return _holding(parsed, target, {"INTERLOCK_SEMAPHORE": target.name})
 
 
-def _holding(parsed: Parsed, target: GrantTarget, environment: dict[str, str]) -> int:
-    """Run a program while holding something."""
+def _holding(
+    parsed: Parsed,
+    target: GrantTarget,
+    environment: dict[str, str],
+    *,
+    folder: str = "",
+    clean_up: Callable[[], None] | None = None,
+    stopped: Callable[[], None] | None = None,
+) -> int:
+    """Run a program while holding something; ``clean_up`` is called before that is released."""
     from interlock.nouns.grants.held_grant import take
     from interlock.nouns.grants.request import GrantTerms
     from interlock.steps import drive
@@ -91,7 +135,7 @@ def _holding(parsed: Parsed, target: GrantTarget, environment: dict[str, str]) -
         metadata=request.metadata,
         guard=request.guard,
     )
-    guard = _Guard(parsed, " and ".join(target.things))
+    guard = _Guard(parsed, " and ".join(target.things), folder=folder, stopped=stopped)
     holding = guard.holding
 
     def hold(fleet: Fleet) -> Sequence[Lease | None]:
@@ -103,6 +147,8 @@ def _holding(parsed: Parsed, target: GrantTarget, environment: dict[str, str]) -
 
     def give_back() -> None:
         for held in holding:
+            if clean_up is not None and not held.lost():
+                clean_up()
             drive(held.release(), held.context.store)
 
     try:
@@ -114,9 +160,23 @@ def _holding(parsed: Parsed, target: GrantTarget, environment: dict[str, str]) -
 class _Guard:
     """Guards one program."""
 
-    def __init__(self, parsed: Parsed, held: str = "") -> None:
+    def __init__(
+        self,
+        parsed: Parsed,
+        held: str = "",
+        *,
+        folder: str = "",
+        stopped: Callable[[], None] | None = None,
+    ) -> None:
         request: Any = parsed.request
         self._held = held
+        self._folder = folder
+        self._stopped_by_message = stopped
+        self._tee = None
+        if getattr(request, "log", False):
+            from interlock.faces.cli.tee import OutputTee
+
+            self._tee = OutputTee()
         if not request.command:
             raise BadInput(f"which program? put it after '--'; {usage(parsed.operation.name)}")
         self._parsed = parsed
@@ -151,10 +211,10 @@ class _Guard:
         give_back: Callable[[], None] | None = None,
     ) -> int:
         """Start the program once ``prepare`` has its grants, and wait for its end."""
-        child = Child(self._command)
+        child = self._forked()
         try:
             self._listen()
-            with self._connected() as fleet, self._hearing(fleet):
+            with self._connected() as fleet, self._hearing(fleet), self._logging(fleet):
                 try:
                     leases = [lease for lease in prepare(fleet) if lease is not None]
                     for lease in leases:
@@ -170,6 +230,35 @@ class _Guard:
                             give_back()
         finally:
             child.abandon()
+
+    def _forked(self) -> Child:
+        """The program, still waiting, in its folder; this process stays where it is."""
+        here = os.getcwd()
+        os.chdir(self._folder or here)
+        try:
+            if self._tee is None:
+                return Child(self._command)
+            with self._tee.inherited():
+                return Child(self._command)
+        finally:
+            os.chdir(here)
+
+    @contextmanager
+    def _logging(self, fleet: Fleet) -> Iterator[None]:
+        """Add the output of the program to the log of the agent, and pass it on."""
+        if self._tee is None:
+            yield
+            return
+        uploader = fleet.agents.uploader(self.agent)
+        self._tee.start(uploader.add)
+        try:
+            yield
+        finally:
+            self._tee.finish()
+            with suppress(InterlockError):
+                from interlock.steps import drive
+
+                drive(uploader.drain(), fleet.store)
 
     def _watch(self, child: Child, leases: Sequence[Lease], fleet: Fleet, *, locked: bool) -> int:
         grace = min(self._grace, *((lease.write.ttl or 0.0) / _PART_FOR_GRACE for lease in leases))
@@ -226,6 +315,8 @@ class _Guard:
         why = f": {stop.reason}" if stop.reason else ""
         note(f"{stop.sender} asked {quoted(self._command[0])} to stop{why}")
         self._asked.append(stop)
+        if self._stopped_by_message is not None:
+            self._stopped_by_message()
         main = threading.main_thread().ident
         if not self._running and main is not None:
             signal.pthread_kill(main, signal.SIGTERM)

@@ -55,6 +55,20 @@ class RunRequest(Request, frozen=True, kw_only=True):
             "time between SIGTERM and SIGKILL when the session is lost, or a message asks to stop",
         ),
     ] = 10.0
+    worktree: Annotated[
+        str | None,
+        option("text", "run it in a worktree of this branch; both are made if they are missing"),
+    ] = None
+    into: Annotated[
+        str, option("name", "remove the worktree in the end if it is clean and merged into this")
+    ] = "main"
+    restart: Annotated[str, option("text", "start it again: never, after a failure, or always")] = (
+        "never"
+    )
+    backoff: Annotated[
+        Duration, option("duration", "pause before it starts again, doubled up to a minute")
+    ] = 1.0
+    log: Annotated[bool, option("flag", "also add its output to the log of the agent")] = False
     command: Annotated[
         tuple[str, ...], option("command", "the program with its arguments", positional=True)
     ] = ()
@@ -255,6 +269,7 @@ NOUN = Noun(
             examples=(
                 "interlock run --agent ada -- python worker.py",
                 "interlock run --agent ada --hold lock/merge --hold sem/builds=2 -- make",
+                "interlock run --agent ada --worktree search --restart failure -- claude",
             ),
         ),
         Operation(

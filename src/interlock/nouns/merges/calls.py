@@ -44,6 +44,7 @@ class MergeCalls(Calls[D]):
         remote: str | None = None,
         repository: Folder = ".",
         wait: float | str = 0,
+        override: str = "",
         given: Given = (),
     ) -> Op[core.SubmitOutcome]:
         """Queue a branch, by default the one that is checked out, to be merged ``into`` a target.
@@ -51,7 +52,9 @@ class MergeCalls(Calls[D]):
         What is merged is its commit of this moment; the queue keeps that, so the branch may move on
         or be deleted.  A branch that waits already gets its new commit in its old place.  With a
         ``remote`` the commit is pushed there, for a server that has no access to this repository.
-        With a ``wait`` the outcome is the end of the merge, if it comes in time.
+        With a ``wait`` the outcome is the end of the merge, if it comes in time.  A branch that
+        changes files which another agent has reserved is bounced; ``override`` is a reason to merge
+        it all the same, which is recorded.
         """
         patience = validate.wait_time(wait)
         target, away = branch_name(into, "target"), _remote(remote)
@@ -66,10 +69,11 @@ class MergeCalls(Calls[D]):
             by=identity.actor.agent,
             at=self.context.runner.clock.wall(),
             trace=self.context.purpose,
+            override=validate.text(override, "override", validate.REASON_LIMIT).strip(),
         )
         id_ = self.context.runner.new_id("mrg")
         queued = yield from self._fenced(identity, self._service.submit(identity.actor, id_, fresh))
-        if not isinstance(queued, core.MergeQueued):
+        if not isinstance(queued, core.MergeSubmitted):
             return queued
         if patience:
             ended = yield from self._service.wait(queued.merge, patience)

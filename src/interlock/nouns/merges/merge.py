@@ -89,6 +89,8 @@ class Merge(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     reason: str = ""
     files: tuple[str, ...] = ()
     trace: str = ""
+    override: str = ""
+    """Why it may change files that other agents have reserved."""
 
 
 class WaitingMerge(Struct, frozen=True, kw_only=True, gc=False):
@@ -128,7 +130,7 @@ class MergeTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
 # Outcomes.
 
 
-class MergeQueued(Success, frozen=True, kw_only=True, tag="queued"):
+class MergeSubmitted(Success, frozen=True, kw_only=True, tag="submitted"):
     """The branch waits in the queue; ``place`` is 1 for the next one.
 
     ``already`` if this very commit waited before, ``before`` is the commit that it replaced.
@@ -208,7 +210,7 @@ class MergesServed(Success, frozen=True, kw_only=True, tag="served"):
 
 
 SubmitOutcome: TypeAlias = (
-    MergeQueued | MergeBusy | MergeDone | MergeBounced | MergeCancelled | outcomes.GivenFenced
+    MergeSubmitted | MergeBusy | MergeDone | MergeBounced | MergeCancelled | outcomes.GivenFenced
 )
 CancelOutcome: TypeAlias = (
     MergeCancelled | MergeBusy | MergeOver | UnknownMerge | outcomes.GivenFenced
@@ -226,7 +228,7 @@ class ListedMerge(Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str
     at: float
     place: int = 0
-    ended: float | None = None
+    ended_at: float | None = None
     merged_as: str = ""
     cause: BounceCause | Literal[""] = ""
     reason: str = ""

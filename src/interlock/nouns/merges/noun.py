@@ -29,6 +29,10 @@ class MergeSubmit(Request, frozen=True, kw_only=True):
     wait: Annotated[
         Duration, option("duration", "wait for the end of the merge, so long", forever=True)
     ] = 0.0
+    override: Annotated[
+        str,
+        option("text", "merge it although others have reserved parts of it: the reason, recorded"),
+    ] = ""
     given: Given = ()
 
 
@@ -83,7 +87,11 @@ class MergeServe(Request, frozen=True, kw_only=True):
 
 def _submit(fleet: "FleetCalls", request: MergeSubmit) -> "Op[core.SubmitOutcome]":
     return fleet.merges.submit(
-        request.branch, into=request.into, remote=request.remote, wait=request.wait
+        request.branch,
+        into=request.into,
+        remote=request.remote,
+        wait=request.wait,
+        override=request.override,
     )
 
 

@@ -96,8 +96,10 @@ def _submitted(id_: str, merge: Merge, event: str, before: str) -> Decision[core
     )
 
 
-def _queued(id_: str, merge: Merge, *, already: bool = False, before: str = "") -> core.MergeQueued:
-    return core.MergeQueued(
+def _queued(
+    id_: str, merge: Merge, *, already: bool = False, before: str = ""
+) -> core.MergeSubmitted:
+    return core.MergeSubmitted(
         merge=id_,
         branch=merge.branch,
         into=merge.into,
@@ -307,6 +309,7 @@ def _details(merge: Merge) -> dict[str, str]:
         "commit": merge.commit,
         "merged_as": merge.merged_as,
         "cause": merge.cause,
+        "override": merge.override,
     }
     return {name: value for name, value in said.items() if value}
 

@@ -40,13 +40,18 @@ from interlock.nouns.merges.service import (
     lock_name,
     read_queue,
 )
+from interlock.nouns.reservations.repository import find
+from interlock.nouns.reservations.views import conflicts
 from interlock.runtime.given import fenced
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, readable
-from interlock.steps import InThread, NextChanges, Op, OpenWatch
+from interlock.steps import InThread, NextChanges, Op, OpenWatch, Read
+from interlock.store import Range
 
 if TYPE_CHECKING:
     from interlock.client_context import Context
+    from interlock.nouns.reservations.repository import Repository as Reserving
+    from interlock.nouns.reservations.reservation import Overlap
     from interlock.runtime.processes.supervised import Supervision
 
 T = TypeVar("T")
@@ -229,7 +234,28 @@ class MergeServer:
         lost = next((each for each in queue.waiting if each.merge.commit not in seen.kept), None)
         if lost is not None:
             return (yield from self._bounce(actor, lost, _missing(lost)))
-        return (yield from self._try_batch(tenure, queue, seen)) if queue.waiting else "empty"
+        if not queue.waiting:
+            return "empty"
+        if (found := (yield from self._reserved(queue, seen))) is not None:
+            return (yield from self._bounce(actor, *found))
+        return (yield from self._try_batch(tenure, queue, seen))
+
+    def _reserved(self, queue: QueueState, seen: Seen) -> Op[tuple[QueuedMerge, Bounce] | None]:
+        """The first branch of the next batch that changes files which another agent reserved."""
+        place: Reserving = yield InThread(partial(find, self._repository.folder))
+        page = Range(keys.reserved(place.name), limit=1)
+        if not (yield Read(page)).ranges[page]:  # most often there are none
+            return None
+        for each in queue.waiting[: self._options.batch]:
+            merge = each.merge
+            if merge.override:
+                continue
+            files: tuple[str, ...] = yield InThread(
+                partial(self._repository.changed_files, seen.base, merge.commit)
+            )
+            if overlaps := (yield from conflicts(place, files, merge.by)):
+                return each, _reserved_by(overlaps)
+        return None
 
     def _try_batch(self, tenure: Tenure, queue: QueueState, seen: Seen) -> Op[Round]:
         batch: Batch = yield InThread(partial(self._build, seen.base, queue.waiting))
@@ -287,7 +313,8 @@ class MergeServer:
         actor, folder = tenure.actor, tenure.folder
         search, verdict = PrefixSearch(size=len(batch.tips)), Verdict(passed=True)
         while number := search.next:
-            self._say(f"testing {_named([m.merge.branch for m in batch.merges[:number]])}")
+            if self._options.guard.text:
+                self._say(f"testing {_named([m.merge.branch for m in batch.merges[:number]])}")
             found = yield from self._check(folder, seen.base, batch.tips[number - 1])
             search = search.after(number, passed=found.passed)
             verdict = verdict if found.passed else found
@@ -482,6 +509,20 @@ def _missing(found: QueuedMerge) -> Bounce:
     said = f"the repository of the server does not have commit {found.merge.commit[:12]}"
     return Bounce(
         cause="missing", reason=f"{said}; submit it from that repository, or with --remote NAME"
+    )
+
+
+def _reserved_by(overlaps: Sequence[Overlap]) -> Bounce:
+    """The holders of the files, and what to do."""
+    said = [
+        f"{each.witness} ({each.holder}{f': {each.reason}' if each.reason else ''})"
+        for each in overlaps
+    ]
+    return Bounce(
+        cause="reserved",
+        reason=f"it changes files that others have reserved: {_named(said)}; ask them, wait for"
+        " them, or submit it with --override REASON",
+        files=tuple(each.witness for each in overlaps),
     )
 
 

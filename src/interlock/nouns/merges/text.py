@@ -18,11 +18,11 @@ _COLOURS = {
 _SHORT = 12
 
 
-def _queued(outcome: core.MergeQueued, paint: Paint) -> str:
+def _queued(outcome: core.MergeSubmitted, paint: Paint) -> str:
     before = " before" if outcome.already else ""
     place = f", number {outcome.place} in the queue" if outcome.place else ""
     instead = f" instead of {outcome.before[:_SHORT]}" if outcome.before else ""
-    head = f"{paint('green', 'queued')} {outcome.branch} for {outcome.into}{before}{place}"
+    head = f"{paint('green', 'submitted')} {outcome.branch} for {outcome.into}{before}{place}"
     return f"{head}, at {outcome.commit[:_SHORT]}{instead}: {outcome.merge}"
 
 
@@ -81,7 +81,7 @@ def _view(view: core.MergeView, paint: Paint) -> str:
         ("guard", view.guard),
         ("server", view.server or ("none" if view.state == "waiting" else "")),
         ("submitted", f"{ago(view.at)}, by {view.by}"),
-        ("ended", ago(view.ended) + (f", by {view.ended_by}" if view.ended_by else "")),
+        ("ended", ago(view.ended_at) + (f", by {view.ended_by}" if view.ended_by else "")),
     ]
     return "\n".join([listed(facts), *barred(rest, paint)])
 
@@ -97,7 +97,7 @@ def _list(outcome: core.MergeList, paint: Paint) -> str:
                 each.into,
                 paint(_COLOURS[each.state], each.state),
                 each.by,
-                ago(each.ended or each.at),
+                ago(each.ended_at or each.at),
                 _note(each),
             )
             for each in outcome.merges
@@ -125,7 +125,7 @@ def _note(each: core.ListedMerge) -> str:
 
 
 TEXTS: dict[str, Text] = {
-    "MergeQueued": _queued,
+    "MergeSubmitted": _queued,
     "MergeBusy": _busy,
     "MergeDone": _done,
     "MergeBounced": _bounced,

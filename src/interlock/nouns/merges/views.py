@@ -97,7 +97,7 @@ def _listed(found: QueuedMerge, target: MergeTarget, place: int) -> core.ListedM
         by=merge.by,
         at=merge.at,
         place=place,
-        ended=merge.ended,
+        ended_at=merge.ended,
         merged_as=merge.merged_as,
         cause=merge.cause,
         reason=merge.reason,
@@ -176,11 +176,11 @@ def _why(view: core.MergeView) -> Why:
                 because=f"{view.branch} was bounced: {view.reason.partition(chr(10))[0]}",
                 clear=again,
                 by=view.by,
-                since=view.ended,
+                since=view.ended_at,
             )
         case "cancelled":
             said = f"{view.ended_by} cancelled it" + (f": {view.reason}" if view.reason else "")
-            return Why(**base, blocked=True, because=said, clear=again, since=view.ended)
+            return Why(**base, blocked=True, because=said, clear=again, since=view.ended_at)
         case "testing" | "landing":
             said = f"{view.server} is {view.state} it"
             return Why(**base, blocked=False, because=said, clear="wait for it", by=view.server)

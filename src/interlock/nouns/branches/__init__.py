@@ -1,0 +1,1 @@
+"""Branches: alerts when one moves, and worktrees that follow it."""

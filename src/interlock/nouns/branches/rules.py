@@ -1,0 +1,114 @@
+"""Decisions about branches: a move is announced, a conflict is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Raw
+
+from interlock.core import codec, keys
+from interlock.core.decision import Decision, Event, Write
+from interlock.nouns.branches import branch as core
+from interlock.nouns.branches.branch import WatchedBranch
+from interlock.nouns.messages.message import StoredMessage, Unread
+from interlock.nouns.messages.send_rules import MAILBOX
+
+
+def announce(
+    key: str, before: WatchedBranch | None, move: core.BranchUpdated, sender: str, now: float
+) -> Decision[core.BranchUpdated | None]:
+    """Store where a branch is, and alert all subscribers if it moved since the last time."""
+    after = WatchedBranch(commit=move.after, at=now, moves=before.moves + 1 if before else 0)
+    if before is None:
+        return Decision(
+            outcome=None,
+            verb="branch.watch",
+            thing=f"branch/{move.branch}",
+            puts=(Write(key, after),),
+        )
+    if before.commit == move.after:
+        return Decision(outcome=None)
+    id_ = f"msg_{codec.digest(f'{key} {after.moves} {move.after}'.encode())[:32]}"
+    alert = StoredMessage(
+        id=id_,
+        kind="alert",
+        sender=sender,
+        at=round(now, 3),
+        type=move.alert,
+        data=Raw(codec.encode(_data(move))),
+    )
+    return Decision(
+        outcome=move,
+        verb="branch.move",
+        thing=f"branch/{move.branch}",
+        puts=(
+            Write(key, after),
+            Write(keys.topic(move.alert, id_), alert),
+            Write(keys.mailbox(sender), MAILBOX),
+        ),
+        events=(
+            Event("branch:moved", sender, details=_data(move)),
+            Event("message:sent", sender, f"message/{id_}"),
+        ),
+    )
+
+
+def _data(move: core.BranchUpdated) -> dict[str, object]:
+    said: dict[str, object] = {
+        "branch": move.branch,
+        "before": move.before,
+        "after": move.after,
+        "commits": move.commits,
+        "forced": move.forced,
+        "remote": move.remote,
+    }
+    return {name: value for name, value in said.items() if value}
+
+
+def report_conflict(
+    conflict: core.RebaseConflict, agent: str, to: str, id_: str, *, now: float
+) -> Decision[core.RebaseConflict]:
+    """Send the files of a conflict to an agent, and record it."""
+    return Decision(
+        outcome=conflict,
+        verb="branch.rebase",
+        thing=f"branch/{conflict.branch}",
+        puts=tuple(_message(conflict, agent, to, id_, now)),
+        events=(Event("branch:conflict", agent),),
+        reason=f"{conflict.onto}: {', '.join(conflict.files)}"[:1000],
+    )
+
+
+def _message(
+    conflict: core.RebaseConflict, agent: str, to: str, id_: str, now: float
+) -> Iterable[Write]:
+    data = {
+        "branch": conflict.branch,
+        "onto": conflict.onto,
+        "files": conflict.files,
+        "reason": conflict.reason,
+    }
+    message = StoredMessage(
+        id=id_,
+        kind="mail",
+        sender=agent,
+        at=round(now, 3),
+        to=(to,),
+        type="rebase",
+        subject=f"conflict: {conflict.branch} onto {conflict.onto}"[:200],
+        data=Raw(codec.encode(data)),
+    )
+    yield Write(keys.message(id_), message)
+    yield Write(keys.unread(to, id_), Unread())
+    yield Write(keys.mailbox(to), MAILBOX)
+    yield Write(keys.mailbox(agent), MAILBOX)
+
+
+def record_rebase(done: core.Rebased, agent: str) -> Decision[core.Rebased]:
+    """Record that a branch was rebased."""
+    return Decision(
+        outcome=done,
+        verb="branch.rebase",
+        thing=f"branch/{done.branch}",
+        events=(Event("branch:rebased", agent),),
+    )

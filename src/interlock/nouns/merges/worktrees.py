@@ -1,0 +1,97 @@
+"""Worktrees of agents: one folder for a branch, made for a program and removed when it is merged.
+
+A worktree is in ``.interlock/worktrees/BRANCH`` of the main worktree, which git ignores.  Nothing
+is lost by its removal: it is removed only if no file is changed or new, its branch is checked out,
+and the target contains the branch.  The branch itself is deleted only if it was made here.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core.safe_text import quoted
+from interlock.errors import BadInput
+from interlock.nouns.merges.calls import branch_name
+from interlock.nouns.merges.repository import HEADS, GitFailed, Repository
+
+_FOLDER = os.path.join(".interlock", "worktrees")
+_MADE = "interlock"
+"""The setting ``branch.NAME.interlock`` says that the branch was made for a worktree here."""
+
+
+class AgentWorktree(Struct, frozen=True, kw_only=True):
+    """A worktree: its folder and its branch; ``made`` if it was not there before."""
+
+    path: str
+    branch: str
+    made: bool = False
+
+
+def make(branch: str, folder: str = ".") -> AgentWorktree:
+    """The worktree of a branch; both are made if they are missing.  BadInput if that cannot be."""
+    name = branch_name(branch)
+    repository = Repository(folder)
+    common = repository.common()
+    main = os.path.dirname(common) if os.path.basename(common) == ".git" else common
+    path = os.path.join(main, _FOLDER, keys.encode(name))
+    try:
+        found = repository.look(name)
+        if found.checkout:
+            if os.path.realpath(found.checkout) != os.path.realpath(path):
+                raise BadInput(
+                    f"branch {name!r} is checked out in {found.checkout}; go there, or name"
+                    " another branch"
+                )
+            if os.path.isdir(path):
+                return AgentWorktree(path=path, branch=name)
+        _ignored(os.path.dirname(os.path.dirname(path)))
+        if found.base:
+            repository.git("worktree", "add", "-q", "--force", path, name)
+        else:
+            repository.git("worktree", "add", "-q", "--force", "-b", name, path, "HEAD")
+            repository.git("config", f"branch.{name}.{_MADE}", "made")
+    except GitFailed as failed:
+        raise BadInput(f"no worktree for {quoted(name)} can be made: {failed}") from None
+    return AgentWorktree(path=path, branch=name, made=True)
+
+
+def _ignored(folder: str) -> None:
+    """The folder, in which git sees nothing."""
+    os.makedirs(os.path.join(folder, "worktrees"), mode=0o700, exist_ok=True)
+    with suppress(FileExistsError), open(os.path.join(folder, ".gitignore"), "x") as file:
+        file.write("*\n")
+
+
+def remove(tree: AgentWorktree, into: str, folder: str) -> str:
+    """Remove a worktree if that loses nothing; returns why it stays, or an empty text."""
+    repository, inside = Repository(folder), Repository(tree.path)
+    try:
+        if inside.current_branch() != tree.branch:
+            return f"it does not have {tree.branch} checked out"
+        if changes := inside.git("status", "--porcelain", "--untracked-files=normal").splitlines():
+            return f"it has {len(changes)} changed or new files, such as {changes[0][3:]}"
+        commit = repository.commit_of(tree.branch)
+        target = repository.commit_of(into)
+        if not target:
+            return f"there is no branch {into}, into which {tree.branch} could be merged"
+        if repository.git("rev-list", "-n1", commit, f"^{target}"):
+            return f"{tree.branch} is not merged into {into}"
+        made = _made_here(repository, tree.branch)
+        repository.git("worktree", "remove", tree.path)
+        if made and tree.branch != into:
+            repository.git("update-ref", "-d", HEADS + tree.branch, commit)
+            repository.git("config", "--unset", f"branch.{tree.branch}.{_MADE}")
+    except (GitFailed, BadInput) as failed:
+        return str(failed)
+    return ""
+
+
+def _made_here(repository: Repository, branch: str) -> bool:
+    try:
+        return bool(repository.git("config", "--get", f"branch.{branch}.{_MADE}"))
+    except GitFailed:
+        return False

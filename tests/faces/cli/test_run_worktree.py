@@ -1,0 +1,101 @@
+"""``run`` with a worktree, a restart policy and a log, and ``merge`` and ``rebase`` at a shell."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.faces.shell import Shell, until
+from tests.nouns.merges.repositories import TestRepository
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> TestRepository:
+    return TestRepository(tmp_path / "shop", bare=False)
+
+
+@pytest.fixture
+def shop(bare: Shell, repository: TestRepository, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{repository.folder.parent}/cache")
+    bare.folder = repository.folder
+    bare.exported["INTERLOCK_AGENT"] = "ada"
+    assert bare.run("init").status == 0
+    return bare
+
+
+def test_a_worktree_is_removed_when_it_is_clean_and_merged_and_not_before(
+    shop: Shell, repository: TestRepository
+) -> None:
+    commit = "pwd; echo x > new; git add new; git commit -q -m new; echo late > loose; exit 3"
+    ran = shop.run("run", "--worktree", "feat/a", "--", "sh", "-c", commit)
+    tree = Path(ran.out.strip())
+    assert ran.status == 3
+    assert tree == repository.folder / ".interlock/worktrees/feat%2Fa"
+    assert "stays: it has 1 changed or new files, such as loose" in ran.err
+    assert repository.git("status", "--porcelain") == ""
+    ran = shop.run("run", "--worktree", "feat/a", "--", "rm", "loose")
+    assert "stays: feat/a is not merged into main" in ran.err
+    assert shop.run("merge", "submit", "feat/a").status == 0
+    assert shop.run("merge", "serve", "--drain", "--", "test", "-e", "new").status == 0
+    ran = shop.run("run", "--worktree", "feat/a", "--", "true")
+    assert (ran.status, "is removed" in ran.err) == (0, True)
+    assert not tree.exists()
+    assert repository.branches() == {"main"}
+    assert (repository.folder / "new").read_text() == "x\n"
+
+
+def test_one_program_at_a_time_has_a_worktree(shop: Shell) -> None:
+    first = shop.start("run", "--worktree", "a", "--", "sh", "-c", "echo here; sleep 1000")
+    assert first.stdout is not None
+    assert first.stdout.readline() == "here\n"
+    second = shop.run("run", "--agent", "bob", "--worktree", "a", "--", "true")
+    assert second.status == 1
+    assert "ada" in second.out
+    blocked = shop.run("run", "--worktree", "main", "--", "true")
+    assert (blocked.status, "is checked out in" in blocked.err) == (2, True)
+
+
+def test_a_program_that_fails_starts_again_until_it_succeeds(shop: Shell) -> None:
+    script = "echo x >> n; test $(wc -l < n) -ge 3"
+    words = ("run", "--restart", "failure", "--backoff", "10ms", "--log")
+    ran = shop.run(*words, "--", "sh", "-c", f"echo try; {script}", input="")
+    assert ran.status == 0
+    assert ran.out == "try\n" * 3
+    assert [line for line in shop.run("agent", "log", "ada").out.split() if line] == ["try"] * 3
+    missing = shop.run(*words, "--", "no-such-program")
+    assert missing.status == 127
+    assert shop.run("run", "--restart", "maybe", "--", "true").status == 2
+
+
+def test_a_stop_message_ends_a_program_for_good(shop: Shell) -> None:
+    words = ("run", "--restart", "always", "--backoff", "10ms")
+    running = shop.start(*words, "--", "sh", "-c", "echo run; sleep 1000")
+    assert running.stdout is not None
+    assert running.stdout.readline() == "run\n"
+    until(lambda: shop.run("stop", "ada", "enough", "--agent", "bob").status == 0)
+    out, err = running.communicate(timeout=60)
+    assert (running.returncode, out) == (143, "")
+    assert "bob asked" in err
+
+
+def test_commands_say_what_to_do_outside_of_a_repository(shop: Shell, tmp_path: Path) -> None:
+    shop.exported["INTERLOCK_STORE"] = str(shop.folder / ".interlock/store.db")
+    shop.folder = tmp_path
+    for words in (("merge", "submit", "a"), ("rebase",), ("merge", "serve", "--drain")):
+        ran = shop.run(*words)
+        assert ran.status == 2
+        assert "is in no git repository" in ran.err
+        assert "run it inside of one" in ran.err
+
+
+def test_a_conflict_of_a_rebase_has_status_1_and_names_the_files(
+    shop: Shell, repository: TestRepository
+) -> None:
+    repository.branch("a", {"f": "a\n"})
+    repository.branch("main", {"f": "main\n"})
+    subprocess.run(["git", "reset", "-q", "--hard"], cwd=repository.folder, check=True)
+    repository.git("worktree", "add", "-q", f"{repository.folder}-a", "a")
+    shop.folder = Path(f"{repository.folder}-a")
+    status, answer = shop.json("rebase", "--onto", "main")
+    assert (status, answer["outcome"], answer["files"]) == (1, "rebase_conflict", ["f"])

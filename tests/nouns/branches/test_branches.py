@@ -1,0 +1,173 @@
+"""Branches that are watched, and worktrees that follow them, with real repositories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.nouns.merges.repositories import TestRepository
+
+from interlock.errors import BadInput
+from interlock.nouns.branches import branch as core
+from interlock.nouns.branches import rebase
+from interlock.nouns.merges.repository import Repository
+from interlock.testing.audit import audit
+from interlock.testing.testbed import Client, Testbed
+
+
+class BranchBed:
+    """A repository with a worktree of the branch ``feature``, and a watcher."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bed = Testbed()
+        self.git = TestRepository(folder / "repository")
+        self.git.branch("feature", {"mine": "mine\n"})
+        self.tree = folder / "tree"
+        self.git.git("worktree", "add", "-q", str(self.tree), "feature")
+        self.ada = self.bed.client("ada", ttl=10_000_000.0)
+        self.watcher = self.bed.client("watcher", ttl=10_000_000.0)
+
+    def look(self, client: Client | None = None, **more: Any) -> int:
+        client = client or self.watcher
+        watching = client.fleet.branches.watch(once=True, repository=self.git.folder, **more)
+        return client.run(watching).moves
+
+    def rebase(self, client: Client | None = None, **more: Any) -> Any:
+        client = client or self.ada
+        return client.run(client.fleet.branches.rebase(folder=self.tree, **more))
+
+    def mail(self) -> list[Any]:
+        return list(self.ada.run(self.ada.messages.inbox()).messages)
+
+    def status(self) -> str:
+        return self.git.git("-C", str(self.tree), "status", "--porcelain", "--branch")
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> BranchBed:
+    return BranchBed(tmp_path)
+
+
+def test_each_move_is_announced_once_also_one_that_no_watcher_saw(stage: BranchBed) -> None:
+    stage.ada.run(stage.ada.messages.subscribe("main_updated"))
+    other = stage.bed.client("other")
+    assert stage.look() == 0
+    before = stage.git.at("main")
+    for name in ("x", "y"):
+        stage.git.branch("main", {name: name})
+    assert [stage.look(other), stage.look(), stage.look(other)] == [1, 0, 0]
+    told = [each.data for each in stage.mail()]
+    assert told == [
+        {"branch": "main", "before": before, "after": stage.git.at("main"), "commits": 2}
+    ]
+    stage.git.git("update-ref", "refs/heads/main", before)
+    assert stage.look() == 1
+    assert stage.mail()[-1].data["forced"]
+    assert audit(stage.bed.store) == []
+
+
+def test_one_watcher_looks_for_the_fleet_and_another_takes_over(stage: BranchBed) -> None:
+    first, second = stage.watcher, stage.bed.client("second", ttl=10_000_000.0)
+    watching = first.start(first.fleet.branches.watch(repository=stage.git.folder))
+    waiting = second.start(second.fleet.branches.watch(repository=stage.git.folder))
+    assert waiting.asleep
+    view = second.run(second.locks.show("watch/main"))
+    assert (view.holder, view.waiters) == ("watcher", ("second",))
+    watching.interrupt(KeyboardInterrupt())
+    waiting.run()
+    assert second.run(second.locks.show("watch/main")).holder == "second"
+
+
+def test_a_branch_that_rests_is_looked_at_less_often() -> None:
+    wait, waits = 1.0, []
+    for moved in (False, False, False, True, False):
+        wait = core.pace(wait, 1.0, 2.0, moved=moved)
+        waits.append(wait)
+    assert waits == [1.5, 2.0, 2.0, 1.0, 1.5]
+
+
+def test_a_rebase_keeps_changes_that_it_does_not_touch(stage: BranchBed) -> None:
+    stage.git.branch("main", {"theirs": "x"})
+    (stage.tree / "mine").write_text("not committed\n")
+    (stage.tree / "new").write_text("new\n")
+    done = stage.rebase()
+    assert isinstance(done, core.Rebased)
+    assert stage.git.files("feature") == {"base", "mine", "theirs"}
+    assert (stage.tree / "theirs").read_text() == "x"
+    assert (stage.tree / "mine").read_text() == "not committed\n"
+    assert stage.status().split("\n")[1:] == [" M mine", "?? new"]
+    assert stage.rebase().already
+
+
+def test_a_conflict_leaves_the_folder_as_it_was_and_is_a_message_with_its_files(
+    stage: BranchBed,
+) -> None:
+    before = stage.git.at("feature")
+    stage.git.branch("main", {"mine": "theirs\n"})
+    done = stage.rebase(report="lead")
+    assert isinstance(done, core.RebaseConflict)
+    assert done.files == ("mine",)
+    assert stage.git.at("feature") == before
+    assert stage.status() == "## feature"
+    lead = stage.bed.client("lead")
+    told = lead.run(lead.messages.inbox()).messages[0]
+    assert (told.type, told.data["files"]) == ("rebase", ["mine"])
+    assert stage.git.git("worktree", "list").count("\n") == 1
+
+
+def test_changes_that_would_be_lost_block_a_rebase(stage: BranchBed) -> None:
+    before = stage.git.at("feature")
+    stage.git.branch("main", {"base": "changed\n"})
+    (stage.tree / "base").write_text("mine\n")
+    assert isinstance(stage.rebase(), core.RebaseBlocked)
+    assert stage.git.at("feature") == before
+    assert (stage.tree / "base").read_text() == "mine\n"
+
+
+def test_a_rebase_that_was_killed_before_its_folder_followed_is_finished_by_the_next(
+    stage: BranchBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.git.branch("main", {"theirs": "x"})
+
+    def killed(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Repository, "follow", killed)
+        with pytest.raises(KeyboardInterrupt):
+            stage.rebase()
+    assert not (stage.tree / "theirs").exists()
+    assert stage.rebase().already
+    assert (stage.tree / "theirs").read_text() == "x"
+    assert stage.status() == "## feature"
+    assert stage.git.git("for-each-ref", rebase.REBASES) == ""
+
+
+def test_a_rebase_of_the_user_that_is_not_finished_is_left_alone(stage: BranchBed) -> None:
+    stage.git.git("-C", str(stage.tree), "checkout", "-q", "--detach")
+    with pytest.raises(BadInput, match="not finished"):
+        stage.rebase()
+
+
+def test_a_worktree_in_which_another_agent_works_is_not_rebased(stage: BranchBed) -> None:
+    stage.git.branch("main", {"theirs": "x"})
+    stage.ada.run(stage.ada.locks.acquire("worktree/feature"))
+    other = stage.bed.client("bob")
+    blocked = stage.rebase(other)
+    assert isinstance(blocked, core.RebaseBlocked)
+    assert "ada works" in blocked.reason
+    assert stage.rebase().branch == "feature"  # she may herself
+
+
+def test_a_branch_of_a_remote_is_watched_and_rebased_onto(stage: BranchBed, tmp_path: Path) -> None:
+    origin = TestRepository(tmp_path / "origin.git")
+    stage.git.git("push", "-q", "--force", str(origin.folder), "main:main")
+    where = str(origin.folder)
+    assert stage.look(remote=where) == 0
+    origin.branch("main", {"far": "x"})
+    assert stage.look(remote=where) == 1
+    assert isinstance(stage.rebase(remote=where), core.Rebased)
+    assert (stage.tree / "far").read_text() == "x"
+    with pytest.raises(BadInput, match="does not answer"):
+        stage.look(remote=f"{tmp_path}/nowhere")
