@@ -120,6 +120,11 @@ def test_sqlite_is_measured_beside_the_file_that_was_named(tmp_path: Path) -> No
         assert os.listdir(tmp_path) == []
 
 
+def test_a_server_is_measured_as_its_callers_see_it(tmp_path: Path) -> None:
+    assert measured(str(tmp_path), "http") == ["http, warm lock acquire"]
+    assert measured(str(tmp_path), "http-event") == ["event to an open stream"]
+
+
 @pytest.mark.parametrize(
     ("only", "row"),
     [

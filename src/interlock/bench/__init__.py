@@ -8,6 +8,7 @@ measuring.py       how an operation is measured beside a floor, and the table of
 operations.py      the measurements within one process
 processes.py       the measurements between processes
 swarms.py          the measurements between two swarms
+mcp.py http.py     the servers of faces, as their callers see them
 engine.py          what an engine provides: fresh stores, a floor; and SQLite
 redis.py etcd.py   the engines across a network
 """
@@ -17,8 +18,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from importlib.util import find_spec
 
-from interlock.bench import mcp, measuring, operations, processes, swarms
+from interlock.bench import http, mcp, measuring, operations, processes, swarms
 from interlock.bench.engine import local, network
 from interlock.bench.measuring import Measured, Measurement, Row, as_text
 from interlock.errors import BadInput
@@ -56,6 +58,10 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     "cold": operations.cold_start,
     "mcp-start": mcp.first_lock,
     "mcp": mcp.warm_call,
+    "http": http.warm_call,
+    "http-event": http.event_latency,
+    "http-streams": http.many_streams,
+    "http-memory": http.idle_memory,
     "memory": operations.idle_memory,
     "idle": processes.idle,
 }
@@ -69,6 +75,8 @@ NETWORK = (
     *("slots-in-flight", "tasks-in-flight", "messages-in-flight", "in-flight"),
     *("requests-in-flight", "idle"),
 )
+HTTP = frozenset(("http", "http-event", "http-streams", "http-memory"))
+"""What needs the packages of the extra ``web``: measured by name, or if they are there."""
 SLOW = frozenset(("idle",))
 """A quick run measures these only by name."""
 
@@ -90,7 +98,7 @@ def run_bench(
     names = NETWORK if across_network else LOCAL
     if only is not None and only not in names:
         raise BadInput(f"there is no measurement {only!r}; choose one of {', '.join(names)}")
-    chosen = [only] if only else [name for name in names if not (quick and name in SLOW)]
+    chosen = [only] if only else [name for name in names if _is_chosen(name, quick=quick)]
     size = measuring.QUICK if quick else measuring.FULL
     rows: list[Row] = []
     with closing(network(store) if across_network and store else local(store)) as engine:
@@ -104,3 +112,9 @@ def run_bench(
     else:
         write(Measured(engine=title, rows=tuple(rows)))
     return 0
+
+
+def _is_chosen(name: str, *, quick: bool) -> bool:
+    if name in HTTP and find_spec("uvicorn") is None:
+        return False
+    return not (quick and name in SLOW)

@@ -187,7 +187,9 @@ def _bound(host: str, port: int) -> socket.socket:
     """A socket that listens at an address, or an error that says what to do."""
     name = host.strip("[]")
     family = socket.AF_INET6 if ":" in name else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends small writes at once (TCP_NODELAY) only if the socket names its protocol; else
+    # each answer, which is two writes, would wait 40 ms for an acknowledgement.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((name, port))
