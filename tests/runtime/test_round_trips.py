@@ -24,6 +24,7 @@ from interlock.nouns.grants.request import GrantTerms
 from interlock.nouns.grants.semaphore import SlotsTarget
 from interlock.nouns.grants.several import target_of
 from interlock.nouns.messages.query import Late, TakenBack
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import fresh_once
 from interlock.runtime.runner import PATIENCE
@@ -397,3 +398,14 @@ def test_an_operation_whose_first_read_is_fresh_keeps_its_limits() -> None:
     steps = [step for step in (next(op), op.send(None)) if isinstance(step, Read)]
     found = [(each.refs, each.times, each.fresh, each.longest) for each in steps]
     assert found == [(("a",), True, True, 5), (("b",), False, False, 0)]
+
+
+def test_a_worker_that_wakes_reads_once_and_claims(stage: Testbed) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    waiting = bob.start(bob.tasks.next(wait=60))
+    assert not waiting.run().done
+    slept = len(waiting.steps)
+    ada.run(ada.tasks.publish("build"))
+    assert isinstance(waiting.run().result(), Claimed)
+    assert kinds(waiting)[slept:] == [NextChanges, Read, Commit]
+    assert audit(stage.store) == []

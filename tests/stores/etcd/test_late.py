@@ -36,7 +36,7 @@ def second(url: str) -> Iterator[EtcdStore]:
 def _request(store: EtcdStore, late: Txn) -> rpc.TxnRequest:
     """What this store sends for it now."""
     commits = store._commits
-    return commits._request(late, late.puts, {}, 0, None, known=commits.trimmed)
+    return commits._requests.request(late, late.puts, {}, 0, None, known=commits.trimmed)
 
 
 def test_a_request_that_is_older_than_the_last_trimming_has_no_effect(store: EtcdStore) -> None:
@@ -67,13 +67,13 @@ def test_a_trimming_that_another_thread_learns_of_first_is_no_conflict(
 ) -> None:
     second.trim(write(second, Put("a", b"1")))
     write(second, Put("a", b"2"))
-    commits, made = store._commits, store._commits._request
+    commits, made = store._commits, store._commits._requests.request
 
     def overtaken(*words: Any, **more: Any) -> rpc.TxnRequest:
         request = made(*words, **more)
         commits.trimmed = second._commits.trimmed
         return request
 
-    monkeypatch.setattr(commits, "_request", overtaken)
+    monkeypatch.setattr(commits._requests, "request", overtaken)
     assert commits.trimmed < second._commits.trimmed
     committed(store.commit(void("txn_1")))

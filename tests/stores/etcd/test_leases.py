@@ -117,7 +117,7 @@ def test_what_another_puts_again_is_not_kept_alive_by_a_lease_that_it_no_longer_
     """Nobody may be told that a renewal worked while the key comes nearer to its end."""
     write(store, Put(KEY, b"me", ttl=60))
     other = opened(url)
-    other.transport.send_unawaited = lambda requests: None  # type: ignore[method-assign]  # no courtesy arrives
+    other.transport.send_unawaited = lambda requests: []  # type: ignore[method-assign]  # no courtesy arrives
     checks = (Check(KEY, "exists"),) if known else ()
     committed(other.commit(txn(Put(KEY, b"me", ttl=60), checks=checks)))
     other.close()

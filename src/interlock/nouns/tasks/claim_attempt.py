@@ -38,6 +38,7 @@ from interlock.store import Item
 
 if TYPE_CHECKING:
     from interlock.nouns.tasks.claim_wait import TaskWait
+    from interlock.nouns.tasks.ready_index import ReadyWindow
 
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ class ClaimAttempt:
 
     __slots__ = (
         "asleep", "began", "caller", "identity", "limit", "looked", "task_wait", "terms", "ttl",
-        "unsettled",
+        "unsettled", "window",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +75,8 @@ class ClaimAttempt:
         self.unsettled: tuple[task_types.ClaimRequest, ...] = ()
         """The claims that it may have committed."""
         self.task_wait: TaskWait | None = None
+        self.window: ReadyWindow | None = None
+        """The ready tasks that a waiter read when it woke, for the next choice only."""
 
 
 class ClaimAttempts:

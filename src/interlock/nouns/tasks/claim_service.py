@@ -116,7 +116,7 @@ class ClaimService(ClaimAttempts):
         if attempt.began >= self._fast_path_from:
             attempt.asleep = asleep
             best = partial(self._claim_best, attempt, able)
-            sleep_on = partial(self._sleep_on, identity, able)
+            sleep_on = partial(self._sleep_on, attempt, able)
             waiting = self._retry_until(attempt, keys.WAKE_READY, wait, best, sleep_on)
             try:
                 return (yield from self.guarded(attempt, waiting, _claimed))
@@ -296,15 +296,19 @@ class ClaimService(ClaimAttempts):
             return None
         return replace(found.claims[0], others=found.claims[1:])
 
-    def _sleep_on(self, identity: Identity, able: frozenset[str], woken: bool) -> Op[bool]:
+    def _sleep_on(self, attempt: ClaimAttempt, able: frozenset[str], woken: bool) -> Op[bool]:
         """Whether no task is ready or due, and after a sleep without a change nothing else is.
 
-        A read makes no other claim conflict.
+        A read makes no other claim conflict.  Across a network the claim chooses from it.
         """
         if woken:
             window = yield from outside(self.ready.read(able))
             self._housekeeping.expect_due(window.later)
-            return not (window.places or window.due)
+            if not window.places and not window.due:
+                return True
+            attempt.window = window if attempt.limit == 1 else None
+            return False
+        identity = attempt.identity
         own = (keys.live(identity.actor.session),) if identity.joined else ()
         stuck = [Range(prefix, limit=1) for prefix in _STUCK]
         refs, later = self.ready.heads(able), self._housekeeping.due_ranges()
@@ -383,7 +387,8 @@ class ClaimService(ClaimAttempts):
         """Choose, then claim; choose again if another worker was faster."""
         woken = 0
         while True:
-            window: ReadyWindow = yield from outside(self.ready.read(able))
+            known, attempt.window = attempt.window, None
+            window: ReadyWindow = known or (yield from outside(self.ready.read(able)))
             if window.due and not (woken >= _WAKES and window.places):
                 woken += 1
                 yield from self._housekeeping.wake(attempt.identity.actor, window.due)

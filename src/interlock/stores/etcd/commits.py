@@ -33,16 +33,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from interlock.errors import OutcomeUnknown, StoreBusy, StoreTrouble
 from interlock.steps import Op
-from interlock.store import LIVE, LOG, Answer, Check, Committed, Conflict, Item, Put, Txn, conflict
+from interlock.store import LIVE, LOG, Answer, Check, Committed, Conflict, Put, Txn, conflict
 from interlock.stores.derived import renewal
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.encoding import Namespace, is_plain, plain_bounds, wrapped
+from interlock.stores.etcd.commit_request import (
+    TRIMMED,
+    CommitRequests,
+    Items,
+    Seen,
+    is_readable,
+    wanted_keys,
+)
+from interlock.stores.etcd.encoding import Namespace, is_plain
 from interlock.stores.etcd.errors import NoLease
 from interlock.stores.etcd.leases import Leases
 from interlock.stores.etcd.transport import RANGE, TXN, RequestBatch
@@ -52,10 +60,7 @@ from interlock.stores.network import REPLY
 if TYPE_CHECKING:
     from interlock.stores.network import NetworkStore
 
-Items: TypeAlias = dict[str, Item | None]
 
-TRIMMED = "meta/trimmed"
-"""Written by each trim of the log; also where the mark of a store stands."""
 LOADED = "meta/loaded"
 """The shift and the floor of a namespace that was filled from another store."""
 _ATTEMPTS = 64
@@ -63,13 +68,6 @@ _TRIES_PER_TTL, _LEAST_REPLY = 4, 0.5
 _MEMORY = 4096
 _COMPARES = 128
 """The most that etcd takes."""
-
-
-class Seen(Struct, frozen=True):
-    """Items as they were read, and by which of etcd's own revisions each was written (0: none)."""
-
-    items: Items
-    raw: dict[str, int]
 
 
 class _Own(Struct, frozen=True):
@@ -90,6 +88,7 @@ class EtcdCommits:
         self._own: dict[str, _Own] = {}
         self._had: dict[str, tuple[bytes, int]] = {}
         """The payloads of items, each with the write that it was read from."""
+        self._requests = CommitRequests(namespace, self._written)
         self.fresh = False
         self.trimmed = 0
         """The revision at which the log was last trimmed, as far as we know."""
@@ -103,7 +102,7 @@ class EtcdCommits:
         seen: Seen | None = None
         for number in range(_ATTEMPTS):
             if seen is None and self._reads_first(txn, again=number > 0):
-                _, kvs = yield from self._look(_wanted(txn, puts=True))
+                _, kvs = yield from self._look(wanted_keys(txn, puts=True))
                 seen = self._seen(kvs)
                 self._note_payloads(txn, seen)
                 if not _holds(txn, seen.items):
@@ -137,7 +136,7 @@ class EtcdCommits:
         if self._namespace.floor or len(txn.checks) + len(payloads) + 2 > _COMPARES:
             return False
         return all(
-            self._written(check) or (_readable(check.key) and is_plain(check.value))
+            self._written(check) or (is_readable(check.key) and is_plain(check.value))
             for check in payloads
         )
 
@@ -203,7 +202,7 @@ class EtcdCommits:
                 signal = yield from self._leases.signal(len(txn.signals))
             leases = dict(zip(ttls, made, strict=True))
             known = self.trimmed  # another thread may learn more before the answer is here
-            request = self._request(txn, puts.values(), leases, signal, seen, known=known)
+            request = self._requests.request(txn, puts.values(), leases, signal, seen, known=known)
         except BaseException:
             self._leases.revoke(made)
             raise
@@ -220,7 +219,7 @@ class EtcdCommits:
             self._leases.revoke(made)
             raise
         if answer.succeeded:
-            replaced = self._replaced(answer, kept)
+            replaced = self._replaced(answer, kept) if _touches_liveness(txn) else []
             own = {mine.lease for mine in self._own.values()} if replaced else ()
             with suppress(StoreTrouble):  # the commit has happened
                 # Another client may keep alive the leases that are not ours.
@@ -271,7 +270,7 @@ class EtcdCommits:
         self, txn: Txn, answer: rpc.TxnResponse, seen: Seen | None, *, learnt: bool
     ) -> Conflict | Seen | None:
         """The conflict; the fresh items, or None, if only what we added to the checks failed."""
-        found = self._seen(_found(_wanted(txn, puts=seen is not None), answer))
+        found = self._seen(_found(wanted_keys(txn, puts=seen is not None), answer))
         guessed = any(check.kind == "has" for check in txn.checks)
         if (seen is not None or learnt or guessed) and _holds(txn, found.items):
             return None if seen is None else found
@@ -302,83 +301,6 @@ class EtcdCommits:
             shift, _, floor = self._namespace.item(kv).value.partition(b" ")
             self._namespace.shift, self._namespace.floor = int(shift), int(floor)
 
-    def _request(
-        self,
-        txn: Txn,
-        puts: Iterable[Put],
-        leases: dict[str, int],
-        signal: int,
-        seen: Seen | None,
-        *,
-        known: int,
-    ) -> rpc.TxnRequest:
-        key, op = self._namespace.key, rpc.RequestOp
-        compares = [each for check in txn.checks for each in self._compare(check, seen)]
-        compares.append(_changed(key(TRIMMED), rpc.Compare.LESS, known + 1))
-        writes: list[rpc.RequestOp] = []
-        if not txn.quiet:
-            entry = key(LOG + txn.id)
-            compares.append(_created(entry, rpc.Compare.EQUAL))
-            value = wrapped(txn.entry, txn.id, txn.hash, quiet=False)
-            writes.append(op(put=rpc.PutRequest(key=entry, value=value)))
-        creation = {check.key: check.created for check in txn.checks}
-        for put in puts:
-            stamp, created = (txn.id, txn.hash), creation.get(put.key, 0)
-            if seen is not None:
-                old = seen.items[put.key]
-                created = 0 if old is None else old.created
-                if txn.quiet:
-                    stamp = ("", "") if old is None else (old.entry, old.hash)
-                compares.append(_same(key(put.key), seen.raw[put.key]))
-            if created > self._namespace.floor or put.ttl is not None:
-                created = 0  # etcd knows it; of a liveness key it is not asked
-            value = wrapped(
-                put.value, *stamp, quiet=txn.quiet, plain=_readable(put.key), created=created
-            )
-            write = rpc.PutRequest(
-                key=key(put.key),
-                value=value,
-                lease=leases.get(put.key, 0),
-                ignore_lease=put.ttl is not None and put.key not in leases,
-                prev_kv=put.ttl is not None,
-            )
-            writes.append(op(put=write))
-        for each in dict.fromkeys(txn.deletes):
-            live = each.startswith(LIVE)
-            delete = rpc.DeleteRangeRequest(key=key(each), prev_kv=live)
-            writes.append(op(delete_range=delete))
-        for each in dict.fromkeys(txn.signals):
-            put_ = rpc.PutRequest(key=self._namespace.signal(each), lease=signal)
-            writes.append(op(put=put_))
-        asked = [op(range=self._namespace.one(each)) for each in dict.fromkeys(txn.reads)]
-        wanted = (TRIMMED, *_wanted(txn, puts=seen is not None))
-        looks = [op(range=self._namespace.one(each)) for each in wanted]
-        return rpc.TxnRequest(compare=compares, success=[*writes, *asked], failure=looks)
-
-    def _compare(self, check: Check, seen: Seen | None) -> tuple[rpc.Compare, ...]:
-        key = self._namespace.key(check.key)
-        match check.kind:
-            case "absent":
-                return (_created(key, rpc.Compare.EQUAL),)
-            case "exists":
-                return (_created(key, rpc.Compare.GREATER),)
-            case "at" | "has" if seen is not None:  # it was read, and is like that
-                return (_same(key, seen.raw[check.key]),)
-            case "at":
-                revision = check.revision - self._namespace.shift
-                if revision <= 0:  # 0 is what etcd says of a key that is not there
-                    return (_created(key, rpc.Compare.LESS),)
-                return (_changed(key, rpc.Compare.EQUAL, revision),)
-            case "has":
-                return self._compare_payload(key, check)
-
-    def _compare_payload(self, key: bytes, check: Check) -> tuple[rpc.Compare, ...]:
-        """That an item has a payload: by the write that had it, or by how a plain item begins."""
-        if raw := self._written(check):
-            return (_changed(key, rpc.Compare.EQUAL, raw),)
-        first, end = plain_bounds(check.value)
-        return _valued(key, rpc.Compare.GREATER, first), _valued(key, rpc.Compare.LESS, end)
-
     def _remember(self, txn: Txn, leases: dict[str, int]) -> None:
         """Know the leases of what we put; what we deleted is no longer ours."""
         for key in (*leases, *txn.deletes):
@@ -398,7 +320,7 @@ class EtcdCommits:
         another ttl, or another value.
         """
         within = _within(txn.puts)
-        revision, kvs = yield from self._look((TRIMMED, *_wanted(txn, puts=True)), within)
+        revision, kvs = yield from self._look((TRIMMED, *wanted_keys(txn, puts=True)), within)
         trim = kvs.pop(TRIMMED)
         self.refuse_marked(() if trim is None else (trim,))
         items = self._items(kvs)
@@ -435,8 +357,10 @@ class EtcdCommits:
         self, keys: tuple[str, ...], within: float = REPLY
     ) -> Op[tuple[int, dict[str, rpc.KeyValue | None]]]:
         """These keys at one moment, and which."""
-        reads = [rpc.RequestOp(range=self._namespace.one(key)) for key in keys]
-        answer = yield from self._asked(rpc.TxnRequest(success=reads), within)
+        request = rpc.TxnRequest()
+        for key in keys:
+            request.success.add().range.key = self._namespace.key(key)
+        answer = yield from self._asked(request, within)
         return answer.header.revision + self._namespace.shift, _found(keys, answer)
 
     def _seen(self, kvs: dict[str, rpc.KeyValue | None]) -> Seen:
@@ -456,43 +380,22 @@ def _renews(txn: Txn) -> bool:
     return all(put.ttl is not None and put.key in there for put in txn.puts)
 
 
+def _touches_liveness(txn: Txn) -> bool:
+    """Whether it puts or deletes liveness keys, so that leases may have to end."""
+    return any(put.ttl is not None for put in txn.puts) or any(
+        key.startswith(LIVE) for key in txn.deletes
+    )
+
+
 def _within(puts: tuple[Put, ...]) -> float:
     """How long to wait for the answer to a renewal: a second try is left in the shortest ttl."""
     shortest = min(put.ttl or REPLY for put in puts)
     return min(REPLY, max(shortest / _TRIES_PER_TTL, _LEAST_REPLY))
 
 
-def _wanted(txn: Txn, *, puts: bool) -> tuple[str, ...]:
-    """The keys that an attempt brings back: the asked ones, and those whose puts keep something."""
-    kept = (put.key for put in txn.puts) if puts else ()
-    return tuple(dict.fromkeys((*txn.asked, *kept)))
-
-
 def _holds(txn: Txn, items: Items) -> bool:
     own = txn.quiet or items[LOG + txn.id] is None
     return own and all(check.holds(items[check.key]) for check in txn.checks)
-
-
-def _same(key: bytes, raw: int) -> rpc.Compare:
-    """That nothing was written since etcd's own revision ``raw``; 0 if nothing was there."""
-    if not raw:
-        return _created(key, rpc.Compare.EQUAL)
-    return _changed(key, rpc.Compare.EQUAL, raw)
-
-
-def _created(key: bytes, result: rpc.Compare.Result) -> rpc.Compare:
-    """Compares with zero, which stands for a key that is not there."""
-    return rpc.Compare(key=key, target=rpc.Compare.CREATE, result=result, create_revision=0)
-
-
-def _changed(key: bytes, result: rpc.Compare.Result, revision: int) -> rpc.Compare:
-    """Compares with the last write; a key that is not there has 0."""
-    return rpc.Compare(key=key, target=rpc.Compare.MOD, result=result, mod_revision=revision)
-
-
-def _valued(key: bytes, result: rpc.Compare.Result, value: bytes) -> rpc.Compare:
-    """Compares the stored value; a key that is not there never passes."""
-    return rpc.Compare(key=key, target=rpc.Compare.VALUE, result=result, content=value)
 
 
 def _found(keys: tuple[str, ...], answer: rpc.TxnResponse) -> dict[str, rpc.KeyValue | None]:
@@ -502,8 +405,3 @@ def _found(keys: tuple[str, ...], answer: rpc.TxnResponse) -> dict[str, rpc.KeyV
         key: read.range.kvs[0] if read.range.kvs else None
         for key, read in zip(keys, reads, strict=True)
     }
-
-
-def _readable(key: str) -> bool:
-    """Whether people look at this with ``etcdctl``: what a task is, and how it stands."""
-    return key.startswith("tasks/")

@@ -15,7 +15,7 @@ import random
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from interlock.steps import Op
 from interlock.stores.etcd import rpc_pb2 as rpc
@@ -54,6 +54,8 @@ class Leases:
         self._signals = 0
         self._prepared: dict[int, tuple[int, float]] = {}
         """Leases that were asked for in advance: the number and the moment, by their seconds."""
+        self._coming: dict[int, Any] = {}
+        """Requests for such leases that are not answered yet."""
 
     def seconds(self, ttl: float) -> int:
         """What etcd grants for a ttl: whole seconds, and never less than it takes to elect."""
@@ -64,9 +66,11 @@ class Leases:
         for seconds in {math.ceil(ttl) for ttl in ttls}:
             lease = _number()
             request = rpc.LeaseGrantRequest(id=lease, ttl=seconds)
+            for call in self._transport.send_unawaited([(GRANT, request)]):
+                self._coming[lease] = call
+                call.add_done_callback(lambda _, lease=lease: self._coming.pop(lease, None))
             unused, _ = self._prepared.pop(seconds, (0, 0.0))
             self._prepared[seconds] = (lease, time.monotonic())
-            self._transport.send_unawaited([(GRANT, request)])
             self.revoke((unused,))
 
     def grant(self, ttls: Iterable[float]) -> Op[list[int]]:
@@ -119,9 +123,11 @@ class Leases:
 
     def revoke(self, leases: Iterable[int]) -> None:
         """End these; sent without waiting, since they expire in any case."""
-        self._transport.send_unawaited(
-            (REVOKE, rpc.LeaseRevokeRequest(id=lease)) for lease in leases if lease
-        )
+        for lease in filter(None, leases):
+            if (call := self._coming.pop(lease, None)) is not None:  # not before it is there
+                call.add_done_callback(lambda _, lease=lease: self.revoke((lease,)))
+            else:
+                self._transport.send_unawaited([(REVOKE, rpc.LeaseRevokeRequest(id=lease))])
 
     def end(self, leases: Iterable[int]) -> Op[None]:
         """End these, and wait for it: a client that keeps them alive must learn that."""

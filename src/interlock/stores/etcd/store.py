@@ -31,7 +31,8 @@ from interlock.store import (
 )
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.commits import LOADED, TRIMMED, EtcdCommits
+from interlock.stores.etcd.commit_request import TRIMMED
+from interlock.stores.etcd.commits import LOADED, EtcdCommits
 from interlock.stores.etcd.encoding import NUL, Namespace, wrapped
 from interlock.stores.etcd.errors import Compacted
 from interlock.stores.etcd.leases import Leases
@@ -307,8 +308,10 @@ class EtcdStore(NetworkStore):
         for request in requests if revision else ():
             request.revision = revision
         if len(requests) > 1:
-            ops = [rpc.RequestOp(range=request) for request in requests]
-            answer = yield from self.request_with_retries((TXN, rpc.TxnRequest(success=ops)))
+            together = rpc.TxnRequest()
+            for request in requests:
+                together.success.add(range=request)
+            answer = yield from self.request_with_retries((TXN, together))
             return revision or answer.header.revision, [each.range for each in answer.responses]
         one = requests[0] if requests else rpc.RangeRequest(key=self.namespace.key(_FORMAT_KEY))
         answer = yield from self.request_with_retries((RANGE, one))

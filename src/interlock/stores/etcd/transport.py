@@ -186,14 +186,17 @@ class EtcdTransport:
             except TokenExpired as error:
                 raise Unsent(str(error)) from error
 
-    def send_unawaited(self, requests: Iterable[tuple[str, Any]]) -> None:
-        """Send these without waiting for answers: they may get lost."""
+    def send_unawaited(self, requests: Iterable[tuple[str, Any]]) -> list[Any]:
+        """Send these without waiting for answers, and return the calls: they may get lost."""
+        calls: list[Any] = []
         with suppress(ValueError, Unsent):  # closed
             link = self.link()
             for method, message in requests:
                 call = link.calls[method].future(message, timeout=REPLY, metadata=self._metadata)
                 self._unawaited.add(call)  # gRPC cancels a call without a reference
                 call.add_done_callback(self._unawaited.discard)
+                calls.append(call)
+        return calls
 
     def stream(self, link: EndpointChannel, requests: Iterator[Any]) -> Any:  # noqa: ANN401 - gRPC's call
         """A stream of watch answers, for a thread that reads it."""

@@ -37,7 +37,7 @@ from interlock.steps import Op, drive, drive_async, wait_for_future
 from interlock.store import WAKE, Change, Resync
 from interlock.stores.derived import finish_from_thread
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.commits import TRIMMED
+from interlock.stores.etcd.commit_request import TRIMMED
 from interlock.stores.etcd.encoding import NUL, Namespace, is_quiet
 from interlock.stores.etcd.errors import SILENT, Compacted, TokenExpired, translated
 from interlock.stores.etcd.transport import RANGE, EndpointChannel, EtcdTransport, LogIn, RpcError
