@@ -325,7 +325,11 @@ def draft_transaction(
             trace=decision.trace or actor.trace,
             on=attempt.on,
             after=after,
-            saw={k: _stamp(i) for k, i in attempt.seen.items() if not k.startswith(LIVE)},
+            saw={
+                key: None if item is None else item.hash or "blind"
+                for key, item in attempt.seen.items()
+                if not key.startswith(LIVE)
+            },
             put={p.key: codec.digest(p.value) for p in puts if p.ttl is None},
             deleted=tuple([k for k in decision.deletes if not k.startswith(LIVE)]),
             events=decision.events,
@@ -417,12 +421,6 @@ def _check(key: str, item: Item | None) -> Check:
     if not item.revision:  # a guess has no revision: the value must be equal
         return Check(key, "has", value=item.value)
     return Check(key, "at", revision=item.revision, created=item.created)
-
-
-def _stamp(item: Item | None) -> str | None:
-    if item is None:
-        return None
-    return item.hash or "blind"
 
 
 _tags: dict[type, object] = {}

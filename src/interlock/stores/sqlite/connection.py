@@ -148,18 +148,15 @@ class ReadConnection:
         """What stands under these keys: several are asked for at once, as far as that pays."""
         if len(keys) < _FEW:
             return {key: self._stored(key) for key in keys}
-        found: dict[str, Item | None] = {}
-        asked = []
-        for key in keys:
-            if key.startswith(LOG):
-                found[key] = self._stored(key)
-            else:
-                found[key] = None
-                asked.append(key)
+        found: dict[str, Item | None] = dict.fromkeys(keys)
+        asked = [key for key in found if not key.startswith(LOG)]
+        if len(asked) < len(found):
+            found.update({key: self._stored(key) for key in found if key.startswith(LOG)})
+        make = self.make_item
         for start in range(0, len(asked), _AT_ONCE):
             some = asked[start : start + _AT_ONCE]
-            rows = cast("list[Row]", self._execute(_some(len(some)), some).fetchall())
-            found.update((row[0], self.make_item(row)) for row in rows)
+            for row in cast("list[Row]", self._execute(_some(len(some)), some).fetchall()):
+                found[row[0]] = make(row)
         return found
 
     def item(self, key: str) -> Item | None:
@@ -464,20 +461,22 @@ class WriteConnection(ReadConnection):
         self._last = revision = self._last + 1
         self._jobs += 1
         starts, now = self.times()
-        execute = self._execute
+        execute, uncache, touched = self._execute, self._cache.pop, []
         for put in txn.puts:
-            self._cache.pop(put.key, None)
+            key = put.key
+            uncache(key, None)
+            touched.append(key)
             expires = None if put.ttl is None else starts + int(put.ttl * NANO)
             if txn.quiet:
-                execute(_PUT_QUIETLY, (put.key, put.value, revision, expires, now))
+                execute(_PUT_QUIETLY, (key, put.value, revision, expires, now))
             else:
-                row = (put.key, put.value, revision, txn.id, txn.hash, expires, now)
-                execute(_PUT, row)
-        lines = ["+" + put.key for put in txn.puts]
+                execute(_PUT, (key, put.value, revision, txn.id, txn.hash, expires, now))
+        lines = ["+" + key for key in touched]
         for key in txn.deletes:
-            self._cache.pop(key, None)
+            uncache(key, None)
             execute("DELETE FROM item WHERE key = ?", (key,))
             if self.db.changes() and not key.startswith(LIVE):
+                touched.append(key)
                 lines.append("-" + key)
         if txn.quiet:
             self._quiet = revision
@@ -488,9 +487,9 @@ class WriteConnection(ReadConnection):
             "INSERT INTO log VALUES (?, ?, ?, ?, ?)",
             (revision, txn.id, txn.entry, txn.hash, "\n".join(lines)),
         )
-        self._cache.pop(LOG + txn.id, None)
-        self._touched.append(LOG + txn.id)
-        self._touched.extend([line[1:] for line in lines if line[0] != "!"])
+        entry = LOG + txn.id
+        uncache(entry, None)
+        self._touched += (entry, *touched)
         if txn.signals:
             self._touched.extend([Signal.of(key, revision) for key in txn.signals])
 
