@@ -127,6 +127,25 @@ def test_a_task_that_is_due_comes_before_the_one_that_just_failed(
     assert failed.next.task == "due"
 
 
+def test_a_worker_alone_keeps_the_order_although_its_claim_left_an_entry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Across a network a claim by name leaves its entry in the queue, which its end deletes."""
+    stage = Testbed()
+    worker = stage.remote("ada", ttl=60.0)
+    monkeypatch.setattr(worker.context.runner, "random_below", lambda below: below - 1)
+    for name in "abcd":
+        worker.run(worker.tasks.publish(name))
+    got = worker.run(worker.tasks.claim("a"))
+    assert isinstance(got, Claimed)
+    done = worker.run(worker.tasks.complete("a", token=got.token, then_next=True))
+    assert isinstance(done, TaskCompleted)
+    assert isinstance(done.next, Claimed)
+    after = worker.run(worker.tasks.next())
+    assert isinstance(after, Claimed)
+    assert (done.next.task, after.task) == ("b", "c")
+
+
 def test_who_lost_its_claim_claims_nothing_else(ada: interlock.Fleet) -> None:
     publish(ada, "a", "b")
     got = ada.tasks.next()

@@ -136,6 +136,8 @@ class NextClaim:
                 attempt, self._request, self._base, self._can, [], enough=False, guarded=False
             )
         place = "" if self._place is None else self._place.key
+        if place in decision.deletes:  # the entry of the task that ends, which was claimed blindly
+            place = ""
         ready = [write.key for write in decision.puts if write.key.startswith(keys.READY)]
         best = min(filter(None, (place, *ready)), key=keys.ready_order, default="")
         if not best or self._others_due or not claims.ready.fits(self._can, best):
