@@ -50,4 +50,4 @@ def test_a_module_imports_what_is_there_and_says_what_it_owns(file: Path) -> Non
 
 @pytest.mark.parametrize("file", [*SCRIPTS, *STYLES], ids=lambda file: file.name)
 def test_a_file_is_short_enough_to_read(file: Path) -> None:
-    assert len(file.read_text().splitlines()) <= 200
+    assert len(file.read_text().splitlines()) <= 300

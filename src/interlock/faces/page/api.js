@@ -12,6 +12,8 @@ export class Trouble extends Error {
 }
 
 const MOST_WAIT = 20_000;
+const CONFLICT = 409; // the status of a refusal, whose body is its outcome
+const refusals = new WeakSet();
 
 async function fetched(url, init) {
   const abort = new AbortController();
@@ -20,8 +22,13 @@ async function fetched(url, init) {
     const answer = await fetch(url, { ...init, signal: abort.signal, credentials: "same-origin" });
     setServerTime(answer.headers.get("date"));
     const body = await answer.json().catch(() => null);
-    if (answer.ok || (answer.status === 409 && body)) return body;
-    throw new Trouble(body?.error || String(answer.status), body?.message || `The server answered ${answer.status}.`, answer.status);
+    if (answer.status === CONFLICT && body) refusals.add(body);
+    if (answer.ok || refusals.has(body)) return body;
+    throw new Trouble(
+      body?.error || String(answer.status),
+      body?.message || `The server answered ${answer.status}.`,
+      answer.status,
+    );
   } catch (error) {
     if (error instanceof Trouble) throw error;
     throw new Trouble("offline", "The server does not answer.");
@@ -54,14 +61,9 @@ export function act(operation, fields) {
   });
 }
 
-const DONE = new Set([
-  "cancelled", "requeued", "retried", "edited", "noted", "sent", "paused", "resumed", "resolved", "released", "dropped",
-  "broken", "advanced", "completed", "resized", "deaths_acknowledged", "unchanged_already", "published", "defined", "allowed", "denied",
-]);
-
 /** Why an outcome is a refusal, in words; "" if it is none. */
 export function refused(outcome) {
-  if (!outcome?.outcome || DONE.has(outcome.outcome)) return "";
+  if (!refusals.has(outcome)) return "";
   const why = outcome.reason || (outcome.state ? `it is ${outcome.state}` : "") || outcome.message || "";
   return `${outcome.outcome.replaceAll("_", " ")}${why ? `: ${why}` : ""}`;
 }

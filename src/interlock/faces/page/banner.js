@@ -4,8 +4,16 @@ import { byId, h, show } from "./dom.js";
 import { ago, now } from "./format.js";
 
 const TEXT = {
-  server: ["The server does not answer", "The page tries again by itself. What you see may be old.", "interlock up"],
-  store: ["The store is away", "The server tries again by itself. What you see may be old, and nothing can be changed.", "interlock doctor"],
+  server: [
+    "The server does not answer",
+    "The page tries again by itself. What you see may be old.",
+    "interlock up",
+  ],
+  store: [
+    "The store is away",
+    "The server tries again by itself. What you see may be old, and nothing can be changed.",
+    "interlock doctor",
+  ],
 };
 let trouble = "";
 let since = 0;
@@ -19,7 +27,17 @@ export function setTrouble(what) {
 
 export function paintBanner() {
   const place = byId("banner");
-  if (!trouble) { place.replaceChildren(); return; }
+  if (!trouble) {
+    place.replaceChildren();
+    return;
+  }
   const [title, text, next] = TEXT[trouble];
-  show(place, h("div.away", h("strong", title), h("span", " for ", ago(since), ". ", text, " If it stays: ", h("code", next))));
+  show(
+    place,
+    h(
+      "div.away",
+      h("strong", title),
+      h("span", " for ", ago(since), ". ", text, " If it stays: ", h("code", next)),
+    ),
+  );
 }

@@ -29,7 +29,8 @@ function set(element, name, value) {
   if (value === undefined || value === null || value === false) return;
   if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
   else if (name === "data") Object.assign(element.dataset, value);
-  else if (name === "vars") for (const [key, text] of Object.entries(value)) element.style.setProperty(key, text);
+  else if (name === "vars")
+    for (const [key, text] of Object.entries(value)) element.style.setProperty(key, text);
   else if (name === "value") element.value = value;
   else element.setAttribute(name, value === true ? "" : String(value));
 }
@@ -54,7 +55,11 @@ export const byId = (id) => document.getElementById(id);
 
 /** A button that says what it does. */
 export function button(label, onclick, props = {}) {
-  return h(`button${props.kind ? `.${props.kind}` : ""}`, { type: "button", onclick, ...props, kind: null }, label);
+  return h(
+    `button${props.kind ? `.${props.kind}` : ""}`,
+    { type: "button", onclick, ...props, kind: null },
+    label,
+  );
 }
 
 /** A small word with the colour of what it means. */
@@ -64,16 +69,22 @@ export function chip(word, tone = "") {
 
 /** A command that can be copied. */
 export function command(text) {
-  const copy = button("Copy", async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      copy.textContent = "Copied";
-    } catch {
-      getSelection().selectAllChildren(code);
-      copy.textContent = "Press Ctrl-C";
-    }
-    setTimeout(() => { copy.textContent = "Copy"; }, 2000);
-  }, { kind: "quiet", "aria-label": `Copy: ${text}` });
+  const copy = button(
+    "Copy",
+    async () => {
+      try {
+        await navigator.clipboard.writeText(text);
+        copy.textContent = "Copied";
+      } catch {
+        getSelection().selectAllChildren(code);
+        copy.textContent = "Press Ctrl-C";
+      }
+      setTimeout(() => {
+        copy.textContent = "Copy";
+      }, 2000);
+    },
+    { kind: "quiet", "aria-label": `Copy: ${text}` },
+  );
   const code = h("code", text);
   return h("div.command", code, copy);
 }

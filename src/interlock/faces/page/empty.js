@@ -8,6 +8,11 @@ export function empty(title, text, ...commands) {
 }
 
 /** Nothing fits the filters. */
-export const nothingFits = () => h("div.empty", h("h2", "Nothing fits the filters"), h("p", "Press Esc to clear the words, or take a chip out."));
+export const nothingFits = () =>
+  h(
+    "div.empty",
+    h("h2", "Nothing fits the filters"),
+    h("p", "Press Esc to clear the words, or take a chip out."),
+  );
 
 export const loading = () => h("div.empty", { "aria-busy": "true" }, h("p.muted", "Reading the store …"));

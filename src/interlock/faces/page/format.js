@@ -7,7 +7,11 @@ let skew = 0; // server clock minus this clock, in seconds
 
 /** Note the server's clock, so that ages are right on a laptop whose clock is not. */
 export function setServerTime(date) {
-  if (date) skew = Math.abs(Date.parse(date) / 1000 - Date.now() / 1000) > 2 ? Date.parse(date) / 1000 - Date.now() / 1000 : 0;
+  if (date)
+    skew =
+      Math.abs(Date.parse(date) / 1000 - Date.now() / 1000) > 2
+        ? Date.parse(date) / 1000 - Date.now() / 1000
+        : 0;
 }
 
 export const now = () => Date.now() / 1000 + skew;
@@ -29,7 +33,11 @@ function two(s, large, word, small, less) {
 /** How long ago a moment was, kept up to date; the exact time is its tooltip. */
 export function ago(moment, word = "") {
   if (!moment) return h("span.muted", "–");
-  return h("time", { data: { since: moment, word }, title: exact(moment), datetime: iso(moment) }, duration(now() - moment) + word);
+  return h(
+    "time",
+    { data: { since: moment, word }, title: exact(moment), datetime: iso(moment) },
+    duration(now() - moment) + word,
+  );
 }
 
 const iso = (moment) => {
@@ -40,8 +48,15 @@ const iso = (moment) => {
 /** The time of day, and the day if it is another. */
 export function clock(moment) {
   const date = new Date(moment * 1000);
-  const time = date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
-  return date.toDateString() === new Date().toDateString() ? time : `${date.toLocaleDateString([], { month: "short", day: "numeric" })} ${time}`;
+  const time = date.toLocaleTimeString([], {
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    hour12: false,
+  });
+  return date.toDateString() === new Date().toDateString()
+    ? time
+    : `${date.toLocaleDateString([], { month: "short", day: "numeric" })} ${time}`;
 }
 
 export const exact = (moment) => new Date(moment * 1000).toLocaleString();
@@ -63,7 +78,8 @@ export function brief(text, most = 160) {
 }
 
 /** A long id, shortened as the command line accepts it. */
-export const shortId = (id) => (/^[a-z]{3}_[0-9a-f]{32}$/.test(id) ? `${id.slice(0, 4)}…${id.slice(-6)}` : id);
+export const shortId = (id) =>
+  /^[a-z]{3}_[0-9a-f]{32}$/.test(id) ? `${id.slice(0, 4)}…${id.slice(-6)}` : id;
 
 /** Write passing times again, once a second, those in view only. */
 export function startTicker() {

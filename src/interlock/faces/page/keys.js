@@ -8,9 +8,17 @@ import { openPalette } from "./palette.js";
 import { actionsFor, perform } from "./actions.js";
 
 const HELP = [
-  ["j, k", "next and previous row"], ["Enter or o", "open the row"], ["Esc", "close, clear"], ["/", "filter: words, label:web, holder:bob, -state:dead"],
-  ["1 … 9", "change the view"], ["Ctrl-K", "palette: go to anything, do anything"], ["g, G", "first and last row"],
-  ["r, u, c, e, n", "task: retry, requeue, cancel, edit, note"], ["x, p, m", "agent: stop, pause, message"], ["u", "lock: release"], ["?", "this list"],
+  ["j, k", "next and previous row"],
+  ["Enter or o", "open the row"],
+  ["Esc", "close, clear"],
+  ["/", "filter: words, label:web, holder:bob, -state:dead"],
+  ["1 … 9", "change the view"],
+  ["Ctrl-K", "palette: go to anything, do anything"],
+  ["g, G", "first and last row"],
+  ["r, u, c, e, n", "task: retry, requeue, cancel, edit, note"],
+  ["x, p, m", "agent: stop, pause, message"],
+  ["u", "lock: release"],
+  ["?", "this list"],
 ];
 
 /** ctx: {list() -> the open list, views, openView(n)}. */
@@ -31,17 +39,38 @@ export function startKeys(ctx) {
 function handle(key, ctx, event) {
   const list = ctx.list();
   if (key === "?") return help();
-  if (key === "/") { document.querySelector("#head input[type=search]")?.focus(); return true; }
-  if (/^[1-9]$/.test(key)) { ctx.openView(Number(key) - 1); return true; }
+  if (key === "/") {
+    document.querySelector("#head input[type=search]")?.focus();
+    return true;
+  }
+  if (/^[1-9]$/.test(key)) {
+    ctx.openView(Number(key) - 1);
+    return true;
+  }
   if (key === "Escape") return escape(list);
   if (!list) return false;
-  if (key === "j" || key === "ArrowDown") { list.move(1); return true; }
-  if (key === "k" || key === "ArrowUp") { list.move(-1); return true; }
-  if (key === "g") { list.move(-Infinity); return true; }
-  if (key === "G") { list.move(Infinity); return true; }
+  if (key === "j" || key === "ArrowDown") {
+    list.move(1);
+    return true;
+  }
+  if (key === "k" || key === "ArrowUp") {
+    list.move(-1);
+    return true;
+  }
+  if (key === "g") {
+    list.move(-Infinity);
+    return true;
+  }
+  if (key === "G") {
+    list.move(Infinity);
+    return true;
+  }
   const item = list.current();
   if (!item) return false;
-  if ((key === "Enter" && !event.target.closest("button, a")) || key === "o") { list.open?.(item); return true; }
+  if ((key === "Enter" && !event.target.closest("button, a")) || key === "o") {
+    list.open?.(item);
+    return true;
+  }
   return actOn(key, list, item);
 }
 
@@ -54,15 +83,34 @@ function actOn(key, list, item) {
 }
 
 function escape(list) {
-  if (params().show) { go({ show: "" }); list?.rows.get(list.selected)?.element.focus(); return true; }
-  if (params().q) { go({ q: "" }); return true; }
+  if (params().show) {
+    go({ show: "" });
+    list?.rows.get(list.selected)?.element.focus();
+    return true;
+  }
+  if (params().q) {
+    go({ q: "" });
+    return true;
+  }
   if (list) list.select("");
   return true;
 }
 
 function help() {
   if (!document.querySelector("dialog[open]")) {
-    showDialog("Keys", h("dl.keys", HELP.map(([keys, what]) => [h("dt", keys.split(/(, | or | … )/).map((each, n) => (n % 2 ? each : h("kbd", each)))), h("dd", what)])));
+    showDialog(
+      "Keys",
+      h(
+        "dl.keys",
+        HELP.map(([keys, what]) => [
+          h(
+            "dt",
+            keys.split(/(, | or | … )/).map((each, n) => (n % 2 ? each : h("kbd", each))),
+          ),
+          h("dd", what),
+        ]),
+      ),
+    );
   }
   return true;
 }

@@ -18,7 +18,10 @@ export class List {
     this.element = h(size ? `ul.rows.${size}` : "ul.rows", { "aria-label": label });
     this.onscroll = () => nextFrame(this.name, () => this.paint());
     scroller.addEventListener("scroll", this.onscroll, { passive: true });
-    this.resized = new ResizeObserver(() => { this.height = 0; this.onscroll(); });
+    this.resized = new ResizeObserver(() => {
+      this.height = 0;
+      this.onscroll();
+    });
     this.resized.observe(scroller);
     this.element.addEventListener("click", (event) => this.clicked(event));
   }
@@ -34,7 +37,8 @@ export class List {
   }
 
   measure() {
-    if (!this.height) this.height = parseFloat(getComputedStyle(this.element).getPropertyValue("--row")) || 44;
+    if (!this.height)
+      this.height = parseFloat(getComputedStyle(this.element).getPropertyValue("--row")) || 44;
     return this.height;
   }
 
@@ -47,7 +51,10 @@ export class List {
     const wanted = new Map();
     for (let n = first; n < last; n += 1) wanted.set(this.key(this.items[n]), n);
     for (const [key, { element }] of this.rows) {
-      if (!wanted.has(key)) { element.remove(); this.rows.delete(key); }
+      if (!wanted.has(key)) {
+        element.remove();
+        this.rows.delete(key);
+      }
     }
     for (const [key, n] of wanted) this.place(key, n, height);
   }
@@ -94,13 +101,19 @@ export class List {
   move(step) {
     if (!this.items.length) return;
     const at = this.items.findIndex((each) => this.key(each) === this.selected);
-    const next = at < 0 ? (step === 1 || step === -Infinity ? 0 : this.items.length - 1) : Math.min(this.items.length - 1, Math.max(0, at + step));
+    const next =
+      at < 0
+        ? step === 1 || step === -Infinity
+          ? 0
+          : this.items.length - 1
+        : Math.min(this.items.length - 1, Math.max(0, at + step));
     this.selected = this.key(this.items[next]);
     const top = this.element.offsetTop + next * this.measure();
     const view = this.scroller;
     const header = 8;
     if (top < view.scrollTop + header) view.scrollTop = top - header;
-    else if (top + this.height > view.scrollTop + view.clientHeight) view.scrollTop = top + this.height - view.clientHeight + header;
+    else if (top + this.height > view.scrollTop + view.clientHeight)
+      view.scrollTop = top + this.height - view.clientHeight + header;
     this.paint();
     this.rows.get(this.selected)?.element.focus({ preventScroll: true });
   }

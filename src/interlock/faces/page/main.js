@@ -15,7 +15,7 @@ import { person } from "./actions.js";
 import { VIEWS } from "./views.js";
 import { paintBanner, setTrouble } from "./banner.js";
 
-const NEEDS = ["health", "decisions", "quarantine"];
+const NEEDS = ["health", "decisions", "quarantine", "tasks"];
 let current = null; // {view, opened}
 
 function openView() {
@@ -47,21 +47,68 @@ function closeDetail() {
 function paintNav() {
   const items = needs();
   const here = current.view.id;
-  const numbers = { ...Object.fromEntries(VIEWS.map((each) => [each.id, each.number?.()])), now: items.length };
+  const numbers = {
+    ...Object.fromEntries(VIEWS.map((each) => [each.id, each.number?.()])),
+    now: items.length,
+  };
   const mark = JSON.stringify([here, numbers, person, wantsNotices()]);
   if (byId("nav").dataset.mark === mark) return; // a repaint would take the focus
   byId("nav").dataset.mark = mark;
-  show(byId("nav"),
-    h("a.brand", { href: "/", onclick: (event) => { event.preventDefault(); goView("now"); } }, icon(), h("span", "Interlock")),
-    h("ol", VIEWS.map((each, n) => h("li", h("a", {
-      href: each.id === "now" ? "/" : `/?view=${each.id}`, "aria-current": each.id === here ? "page" : null, data: { view: each.id },
-      onclick: (event) => { if (!event.metaKey && !event.ctrlKey) { event.preventDefault(); goView(each.id); } },
-    }, h("kbd", String(n + 1)), h("span", each.title),
-      numbers[each.id] ? h(each.id === "now" ? "span.number.urgent" : "span.number", count(numbers[each.id])) : null)))),
-    h("div.foot",
-      button(wantsNotices() ? "Notices on" : "Notify me", async () => { await toggleNotices(); nextFrame("nav", paintNav); }, { kind: "quiet" }),
+  show(
+    byId("nav"),
+    h(
+      "a.brand",
+      {
+        href: "/",
+        onclick: (event) => {
+          event.preventDefault();
+          goView("now");
+        },
+      },
+      icon(),
+      h("span", "Interlock"),
+    ),
+    h(
+      "ol",
+      VIEWS.map((each, n) =>
+        h(
+          "li",
+          h(
+            "a",
+            {
+              href: each.id === "now" ? "/" : `/?view=${each.id}`,
+              "aria-current": each.id === here ? "page" : null,
+              data: { view: each.id },
+              onclick: (event) => {
+                if (!event.metaKey && !event.ctrlKey) {
+                  event.preventDefault();
+                  goView(each.id);
+                }
+              },
+            },
+            h("kbd", String(n + 1)),
+            h("span", each.title),
+            numbers[each.id]
+              ? h(each.id === "now" ? "span.number.urgent" : "span.number", count(numbers[each.id]))
+              : null,
+          ),
+        ),
+      ),
+    ),
+    h(
+      "div.foot",
+      button(
+        wantsNotices() ? "Notices on" : "Notify me",
+        async () => {
+          await toggleNotices();
+          nextFrame("nav", paintNav);
+        },
+        { kind: "quiet" },
+      ),
       button("Keys ?", () => dispatchEvent(new CustomEvent("help")), { kind: "quiet" }),
-      h("span.who", person.agent ? `${person.agent.replace(/^person:/, "")} · ${person.role}` : "")));
+      h("span.who", person.agent ? `${person.agent.replace(/^person:/, "")} · ${person.role}` : ""),
+    ),
+  );
   byId("nav").querySelector("[aria-current]").scrollIntoView({ inline: "nearest", block: "nearest" });
 }
 
@@ -73,7 +120,8 @@ function dataChanged(name, change) {
   if (NEEDS.includes(name) && NEEDS.every((each) => data[each])) noticeNeeds(needs());
   if (name !== "recent") nextFrame("nav", paintNav);
   if (name === "recent" || current.view.uses.includes(name) || NEEDS.includes(name)) {
-    if (name !== "recent" || current.view.followsEvents) nextFrame("view", () => current.opened.paint(params()));
+    if (name !== "recent" || current.view.followsEvents)
+      nextFrame("view", () => current.opened.paint(params()));
   }
   if (params().show) nextFrame("detail", () => paintDetail(params().show || "", closeDetail, change));
 }
@@ -82,11 +130,29 @@ onData(dataChanged);
 onRoute(openView);
 openView();
 startTicker();
-startKeys({ list: () => current.opened.list, views: VIEWS, openView: (n) => VIEWS[n] && goView(VIEWS[n].id) });
-new Stream({
-  hello: (said) => { Object.assign(person, { role: said.role || "admin", agent: said.agent || "" }); nextFrame("nav", paintNav); nextFrame("view", () => current.opened.paint(params())); },
-  change: noteChange,
-  resync,
-  away: (what) => { setTrouble(what); nextFrame("banner", paintBanner); },
-  back: () => { setTrouble(""); nextFrame("banner", paintBanner); resync(); },
-}, { keepHidden: wantsNotices });
+startKeys({
+  list: () => current.opened.list,
+  views: VIEWS,
+  openView: (n) => VIEWS[n] && goView(VIEWS[n].id),
+});
+new Stream(
+  {
+    hello: (said) => {
+      Object.assign(person, { role: said.role || "admin", agent: said.agent || "" });
+      nextFrame("nav", paintNav);
+      nextFrame("view", () => current.opened.paint(params()));
+    },
+    change: noteChange,
+    resync,
+    away: (what) => {
+      setTrouble(what);
+      nextFrame("banner", paintBanner);
+    },
+    back: () => {
+      setTrouble("");
+      nextFrame("banner", paintBanner);
+      resync();
+    },
+  },
+  { keepHidden: wantsNotices },
+);

@@ -7,15 +7,25 @@ import { brief } from "./format.js";
 
 let told = null;
 
-export const wantsNotices = () => "Notification" in window && Notification.permission === "granted" && localStorage.getItem("notices") === "on";
+export const wantsNotices = () =>
+  "Notification" in window &&
+  Notification.permission === "granted" &&
+  localStorage.getItem("notices") === "on";
 
 /** Ask the browser for permission, or turn notices off. */
 export async function toggleNotices() {
-  if (wantsNotices()) { localStorage.setItem("notices", "off"); return; }
-  if (!("Notification" in window)) { toast("This browser has no notices.", { bad: true }); return; }
+  if (wantsNotices()) {
+    localStorage.setItem("notices", "off");
+    return;
+  }
+  if (!("Notification" in window)) {
+    toast("This browser has no notices.", { bad: true });
+    return;
+  }
   const answer = await Notification.requestPermission();
   localStorage.setItem("notices", answer === "granted" ? "on" : "off");
-  if (answer !== "granted") toast("The browser does not allow notices for this page; its settings can.", { bad: true });
+  if (answer !== "granted")
+    toast("The browser does not allow notices for this page; its settings can.", { bad: true });
 }
 
 /** What needs a person now: counts it, and says what is new. */
@@ -32,5 +42,9 @@ export function noticeNeeds(items) {
 
 function notify(item) {
   const notice = new Notification(`Interlock: ${item.word}`, { body: brief(item.text, 120), tag: item.key });
-  notice.onclick = () => { window.focus(); goView("now"); if (item.thing) go({ show: item.thing }); };
+  notice.onclick = () => {
+    window.focus();
+    goView("now");
+    if (item.thing) go({ show: item.thing });
+  };
 }

@@ -24,12 +24,24 @@ export function ring(edges) {
     const [lx, ly] = on((start + end) / 2, radius + 16);
     const anchor = Math.abs(lx - centre) < 12 ? "middle" : lx > centre ? "start" : "end";
     const large = end - start > Math.PI ? 1 : 0;
-    const tip = [[ex, ey], on(end - 0.12, radius + 5), on(end - 0.12, radius - 5)].map((each) => each.join(",")).join(" ");
+    const tip = [[ex, ey], on(end - 0.12, radius + 5), on(end - 0.12, radius - 5)]
+      .map((each) => each.join(","))
+      .join(" ");
     return [
-      svg("path.arc", { d: `M${sx} ${sy}A${radius} ${radius} 0 ${large} 1 ${ex} ${ey}` }), svg("polygon.tip", { points: tip }),
+      svg("path.arc", { d: `M${sx} ${sy}A${radius} ${radius} 0 ${large} 1 ${ex} ${ey}` }),
+      svg("polygon.tip", { points: tip }),
       svg("text.waits", { x: lx, y: ly + 4, "text-anchor": anchor }, brief(edge.thing, 18)),
-      svg("circle.agent", { cx: x1, cy: y1, r: 22 }), svg("text.agent", { x: x1, y: y1 + 4, "text-anchor": "middle" }, brief(edge.from, 9)),
+      svg("circle.agent", { cx: x1, cy: y1, r: 22 }),
+      svg("text.agent", { x: x1, y: y1 + 4, "text-anchor": "middle" }, brief(edge.from, 9)),
     ];
   });
-  return svg("svg.ring", { viewBox: `-50 4 ${SIZE + 100} ${SIZE - 8}`, role: "img", "aria-label": `Cycle: ${edges.map((each) => each.from).join(" waits for ")} waits for ${edges[0].from}` }, parts);
+  return svg(
+    "svg.ring",
+    {
+      viewBox: `-50 4 ${SIZE + 100} ${SIZE - 8}`,
+      role: "img",
+      "aria-label": `Cycle: ${edges.map((each) => each.from).join(" waits for ")} waits for ${edges[0].from}`,
+    },
+    parts,
+  );
 }

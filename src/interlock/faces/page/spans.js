@@ -1,7 +1,18 @@
 // Spans of time: who held what from when to when, and who waited, from the events of the record.
 
 const BEGIN = { acquired: "held", claimed: "held" };
-const END = new Set(["released", "reclaimed", "broken", "completed", "failed", "dead", "requeued", "cancelled", "dropped", "fenced_off"]);
+const END = new Set([
+  "released",
+  "reclaimed",
+  "broken",
+  "completed",
+  "failed",
+  "dead",
+  "requeued",
+  "cancelled",
+  "dropped",
+  "fenced_off",
+]);
 const NOUNS = new Set(["lock", "semaphore", "task"]);
 
 export class Spans {
@@ -19,10 +30,15 @@ export class Spans {
     if (!NOUNS.has(noun) || !thing) return;
     if (BEGIN[what]) {
       this.end(thing, agent, "waiting", at, "got it");
-      if (noun !== "semaphore") for (const span of [...this.open.values()]) if (span.thing === thing && span.kind === "held") this.end(thing, span.agent, "held", at, "taken over");
+      if (noun !== "semaphore")
+        for (const span of [...this.open.values()])
+          if (span.thing === thing && span.kind === "held")
+            this.end(thing, span.agent, "held", at, "taken over");
       this.begin(thing, agent, "held", at);
     } else if (END.has(what)) {
-      if (!this.end(thing, agent, "held", at, what) && noun === "task") for (const span of [...this.open.values()]) if (span.thing === thing && span.kind === "held") this.end(thing, span.agent, "held", at, what);
+      if (!this.end(thing, agent, "held", at, what) && noun === "task")
+        for (const span of [...this.open.values()])
+          if (span.thing === thing && span.kind === "held") this.end(thing, span.agent, "held", at, what);
     }
   }
 
@@ -33,7 +49,14 @@ export class Spans {
       if (verb === "wait" && line.outcome === "waiting") this.begin(thing, line.agent, "waiting", line.at);
       if (verb === "withdraw") this.end(thing, line.agent, "waiting", line.at, line.outcome);
     }
-    for (const each of line.events) this.event({ event: each.name, at: line.at, thing: each.thing || line.thing, agent: each.agent, revision: line.revision });
+    for (const each of line.events)
+      this.event({
+        event: each.name,
+        at: line.at,
+        thing: each.thing || line.thing,
+        agent: each.agent,
+        revision: line.revision,
+      });
     this.begins ||= line.at;
   }
 
@@ -53,6 +76,9 @@ export class Spans {
 
   /** The spans that overlap a window. */
   between(from, to) {
-    return [...this.closed.filter((each) => each.to >= from && each.from <= to), ...[...this.open.values()].filter((each) => each.from <= to)];
+    return [
+      ...this.closed.filter((each) => each.to >= from && each.from <= to),
+      ...[...this.open.values()].filter((each) => each.from <= to),
+    ];
   }
 }

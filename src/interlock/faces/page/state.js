@@ -16,22 +16,42 @@ const RESOURCES = {
   tasks: { nouns: ["task", "pipeline"], poll: 90, load: loadTasks },
   locks: { nouns: ["lock"], poll: 2, load: async () => (await read("lock list")).locks },
   semaphores: { nouns: ["semaphore"], poll: 2, load: async () => (await read("sem list")).semaphores },
-  decisions: { nouns: ["decision", "query"], poll: 15, load: async () => (await read("decision list", { all: true })).decisions },
-  quarantine: { nouns: ["request", "quarantine", "swarm"], poll: 15, load: async () => (await read("quarantine list", { limit: 500 })).messages },
+  reservations: { nouns: ["reservation"], poll: 5, load: async () => read("reservations") },
+  decisions: {
+    nouns: ["decision", "query"],
+    poll: 15,
+    load: async () => (await read("decision list", { all: true })).decisions,
+  },
+  quarantine: {
+    nouns: ["request", "quarantine", "swarm"],
+    poll: 15,
+    load: async () => (await read("quarantine list", { limit: 500 })).messages,
+  },
   pipelines: { nouns: ["pipeline", "lock", "guard"], poll: 5, load: loadPipelines },
   swarms: { nouns: ["swarm", "key", "request"], poll: 10, load: loadSwarms },
-  messages: { nouns: ["message", "alert", "query", "decision"], poll: 15, load: async () => (await read("message list", { limit: 300 })).messages },
-  health: { nouns: ["agent", "decision", "request", "pipeline", "query"], poll: 5, load: async () => (await read("health")).problems },
+  messages: {
+    nouns: ["message", "alert", "query", "decision"],
+    poll: 15,
+    load: async () => (await read("message list", { limit: 300 })).messages,
+  },
+  health: {
+    nouns: ["agent", "decision", "request", "pipeline", "query"],
+    poll: 5,
+    load: async () => (await read("health")).problems,
+  },
   deadlocks: { nouns: [], poll: 60, load: loadDeadlocks },
 };
-const HEALTH_EVENTS = /:(dead|failed|lapsed|deadlock|retried|cancelled|requeued|reclaimed|acknowledged|broken|left)$/;
+const HEALTH_EVENTS =
+  /:(dead|failed|lapsed|deadlock|retried|cancelled|requeued|reclaimed|acknowledged|broken|left)$/;
 const ALWAYS = ["health", "decisions", "quarantine", "agents", "tasks", "locks", "semaphores", "pipelines"];
 const UNSEEN = 5; // lists that no view shows are polled less often
 
 export const data = {}; // name -> what was read last
 export const recent = []; // the last events, newest first
 export const failures = new Map(); // name -> Trouble
-const states = Object.fromEntries(Object.keys(RESOURCES).map((name) => [name, { dirty: true, busy: false, pause: LEAST_PAUSE, last: 0 }]));
+const states = Object.fromEntries(
+  Object.keys(RESOURCES).map((name) => [name, { dirty: true, busy: false, pause: LEAST_PAUSE, last: 0 }]),
+);
 let active = new Set(ALWAYS);
 let shown = new Set();
 let changedCall = () => {};
@@ -79,7 +99,13 @@ function schedule(name) {
   const state = states[name];
   if (!state.dirty || state.busy || state.timer || !active.has(name)) return;
   const wait = Math.max(0, state.last + state.pause - performance.now());
-  state.timer = setTimeout(() => { state.timer = 0; refresh(name); }, state.last ? Math.max(wait, 20) : 0);
+  state.timer = setTimeout(
+    () => {
+      state.timer = 0;
+      refresh(name);
+    },
+    state.last ? Math.max(wait, 20) : 0,
+  );
 }
 
 async function refresh(name) {
@@ -88,7 +114,10 @@ async function refresh(name) {
   const whole = state.whole !== false;
   Object.assign(state, { busy: true, dirty: false, whole: false });
   try {
-    data[name] = await RESOURCES[name].load(data[name], whole, (part) => { data[name] = part; changedCall(name); });
+    data[name] = await RESOURCES[name].load(data[name], whole, (part) => {
+      data[name] = part;
+      changedCall(name);
+    });
     failures.delete(name);
     state.read = performance.now();
   } catch (error) {
@@ -120,26 +149,48 @@ setInterval(() => {
 async function loadPipelines(last) {
   const { pipelines } = await read("pipeline list", { limit: 200 });
   const known = new Map((last || []).map((each) => [each.pipeline, each]));
-  const open = pipelines.filter((each) => each.state === "running" || !known.get(each.pipeline)?.phases.length).slice(0, 40);
+  const open = pipelines
+    .filter((each) => each.state === "running" || !known.get(each.pipeline)?.phases.length)
+    .slice(0, 40);
   const shown = await Promise.all(open.map((each) => read("pipeline show", { pipeline: each.pipeline })));
   const whole = new Map(shown.filter((each) => each.pipeline).map((each) => [each.pipeline, each]));
-  return pipelines.map((each) => whole.get(each.pipeline) || { ...each, phases: known.get(each.pipeline)?.phases || each.phases });
+  return pipelines.map(
+    (each) =>
+      whole.get(each.pipeline) || { ...each, phases: known.get(each.pipeline)?.phases || each.phases },
+  );
 }
 
 async function loadSwarms() {
   const listed = await read("swarm list");
   if (!listed.swarms) return { swarms: [], sent: [], received: [], trust: [], bus: "" };
   const [sent, received, trust] = await Promise.all([
-    read("request list", { limit: 100 }), read("request list", { received: true, limit: 100 }), read("swarm trust").catch(() => ({})),
+    read("request list", { limit: 100 }),
+    read("request list", { received: true, limit: 100 }),
+    read("swarm trust").catch(() => ({})),
   ]);
-  return { ...listed, sent: sent.requests || [], received: received.requests || [], trust: trust.peers || [] };
+  return {
+    ...listed,
+    sent: sent.requests || [],
+    received: received.requests || [],
+    trust: trust.peers || [],
+  };
 }
 
 async function loadDeadlocks() {
   const verbs = ["lock.withdraw", "sem.withdraw"];
   const logs = await Promise.all(verbs.map((verb) => read("record log", { verb, limit: 50, since: "1h" })));
-  const found = logs.flatMap(({ entries }) => entries.flatMap((line) =>
-    line.events.filter((each) => each.name.endsWith(":deadlock")).map((each) =>
-      ({ at: line.at, revision: line.revision, agent: line.agent, thing: each.thing || line.thing, cycle: each.details.cycle || [] }))));
+  const found = logs.flatMap(({ entries }) =>
+    entries.flatMap((line) =>
+      line.events
+        .filter((each) => each.name.endsWith(":deadlock"))
+        .map((each) => ({
+          at: line.at,
+          revision: line.revision,
+          agent: line.agent,
+          thing: each.thing || line.thing,
+          cycle: each.details.cycle || [],
+        })),
+    ),
+  );
   return found.sort((a, b) => b.at - a.at);
 }

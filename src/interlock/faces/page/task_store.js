@@ -12,8 +12,18 @@ const WHOLE_EVERY = 5000; // but no more often than this
 const FIRST = ["running", "failed", "dead"];
 const REST = ["pending", "blocked", "dropped"];
 const AFTER = {
-  claimed: "running", completed: "complete", failed: "failed", dead: "dead", ready: "pending", released: "pending",
-  requeued: "pending", reclaimed: "pending", retried: "pending", cancelled: "failed", dropped: "dropped", published: "pending",
+  claimed: "running",
+  completed: "complete",
+  failed: "failed",
+  dead: "dead",
+  ready: "pending",
+  released: "pending",
+  requeued: "pending",
+  reclaimed: "pending",
+  retried: "pending",
+  cancelled: "failed",
+  dropped: "dropped",
+  published: "pending",
 };
 
 const changes = new Map(); // id -> the last event
@@ -32,7 +42,13 @@ export function taskChanged(change) {
   const state = AFTER[change.event.slice(5)];
   if (task && state && change.event !== "task:failed") {
     const holder = state === "running" ? change.agent : "";
-    known.set(id, { ...task, state, holder, since: change.at, progress: state === "running" ? task.progress : null });
+    known.set(id, {
+      ...task,
+      state,
+      holder,
+      since: change.at,
+      progress: state === "running" ? task.progress : null,
+    });
   }
 }
 

@@ -7,12 +7,19 @@ const WORDS = { semaphore: "sem" };
 
 /** A link that opens a thing beside the list. */
 export function thingLink(thing, label = thing) {
-  return h("a.thing", { href: `?show=${encodeURIComponent(thing)}`, onclick: (event) => {
-    if (event.metaKey || event.ctrlKey) return;
-    event.preventDefault();
-    event.stopPropagation();
-    go({ show: thing });
-  } }, label);
+  return h(
+    "a.thing",
+    {
+      href: `?show=${encodeURIComponent(thing)}`,
+      onclick: (event) => {
+        if (event.metaKey || event.ctrlKey) return;
+        event.preventDefault();
+        event.stopPropagation();
+        go({ show: thing });
+      },
+    },
+    label,
+  );
 }
 
 export const agentLink = (name) => (name ? thingLink(`agent/${name}`, name) : null);
@@ -21,8 +28,23 @@ export const agentLink = (name) => (name ? thingLink(`agent/${name}`, name) : nu
 export function split(thing) {
   const at = thing.indexOf("/");
   const kind = at < 0 ? "" : thing.slice(0, at);
-  return ["task", "lock", "sem", "agent", "pipeline", "decision", "query", "message", "quarantine", "request", "schedule", "guard", "swarm"].includes(kind)
-    ? [kind, thing.slice(at + 1)] : ["lock", thing];
+  return [
+    "task",
+    "lock",
+    "sem",
+    "agent",
+    "pipeline",
+    "decision",
+    "query",
+    "message",
+    "quarantine",
+    "request",
+    "schedule",
+    "guard",
+    "swarm",
+  ].includes(kind)
+    ? [kind, thing.slice(at + 1)]
+    : ["lock", thing];
 }
 
 export const full = (thing) => split(thing).join("/");
@@ -32,7 +54,8 @@ export function linkKinds(data) {
   const found = [];
   const agents = new Set((data.agents?.agents || []).map((each) => each.agent));
   for (const agent of agents) found.push({ kind: "agent", id: agent });
-  for (const each of data.tasks?.values() || []) found.push({ kind: "task", id: each.task, title: each.title });
+  for (const each of data.tasks?.values() || [])
+    found.push({ kind: "task", id: each.task, title: each.title });
   for (const each of data.locks || []) found.push({ kind: "lock", id: each.lock });
   for (const each of data.semaphores || []) found.push({ kind: WORDS.semaphore, id: each.semaphore });
   for (const each of data.pipelines || []) found.push({ kind: "pipeline", id: each.pipeline });

@@ -7,13 +7,31 @@ const MOST = 4;
 
 /** Say something: {undo: function, bad: whether it went wrong, open: [label, function]}. */
 export function toast(text, { undo, bad = false, open } = {}) {
-  const end = () => { clearTimeout(timer); element.remove(); };
-  const element = h("div.toast", { data: { tone: bad ? "bad" : "" } }, h("span", text),
-    undo && button("Undo", () => { end(); undo(); }),
-    open && button(open[0], () => { end(); open[1](); }),
-    button("×", end, { kind: "quiet", "aria-label": "Dismiss" }));
+  const end = () => {
+    clearTimeout(timer);
+    element.remove();
+  };
+  const element = h(
+    "div.toast",
+    { data: { tone: bad ? "bad" : "" } },
+    h("span", text),
+    undo &&
+      button("Undo", () => {
+        end();
+        undo();
+      }),
+    open &&
+      button(open[0], () => {
+        end();
+        open[1]();
+      }),
+    button("×", end, { kind: "quiet", "aria-label": "Dismiss" }),
+  );
   let timer;
-  const later = () => { clearTimeout(timer); timer = setTimeout(end, bad || undo ? 12_000 : 5000); };
+  const later = () => {
+    clearTimeout(timer);
+    timer = setTimeout(end, bad || undo ? 12_000 : 5000);
+  };
   element.addEventListener("pointerenter", () => clearTimeout(timer));
   element.addEventListener("focusin", () => clearTimeout(timer));
   element.addEventListener("pointerleave", later);

@@ -4,11 +4,17 @@
 /** Edges {from, to, thing}: `from` waits for `thing`, which `to` has. */
 export function waits({ locks = [], semaphores = [], questions = [] }) {
   const edges = [];
-  for (const lock of locks) for (const waiter of lock.waiters) edges.push({ from: waiter, to: lock.holder, thing: `lock/${lock.lock}` });
+  for (const lock of locks)
+    for (const waiter of lock.waiters)
+      edges.push({ from: waiter, to: lock.holder, thing: `lock/${lock.lock}` });
   for (const each of semaphores) {
-    for (const waiter of each.waiters) for (const holder of each.holders) edges.push({ from: waiter.agent, to: holder.holder, thing: `sem/${each.semaphore}` });
+    for (const waiter of each.waiters)
+      for (const holder of each.holders)
+        edges.push({ from: waiter.agent, to: holder.holder, thing: `sem/${each.semaphore}` });
   }
-  for (const each of questions) for (const to of each.to) if (!to.startsWith("?")) edges.push({ from: each.from, to, thing: `query/${each.id}` });
+  for (const each of questions)
+    for (const to of each.to)
+      if (!to.startsWith("?")) edges.push({ from: each.from, to, thing: `query/${each.id}` });
   return edges.filter((each) => each.to && each.from !== each.to);
 }
 
@@ -19,7 +25,14 @@ export function cycles(edges) {
   const found = new Map();
   for (const start of [...out.keys()].sort()) {
     const ring = shortest(start, out);
-    if (ring) found.set(ring.map((each) => each.from).sort().join("\u0001"), ring);
+    if (ring)
+      found.set(
+        ring
+          .map((each) => each.from)
+          .sort()
+          .join("\u0001"),
+        ring,
+      );
   }
   return [...found.values()].sort((a, b) => a.length - b.length);
 }

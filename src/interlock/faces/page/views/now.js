@@ -1,15 +1,14 @@
 // The first view: what needs a person, with the buttons to settle it, and the fleet at a glance.
 
-import { button, chip, command, h, show } from "../dom.js";
-import { ago, brief, count, plural, shortId, valueText } from "../format.js";
+import { command, h, show } from "../dom.js";
+import { count, plural, shortId } from "../format.js";
 import { data, recent } from "../state.js";
 import { read } from "../api.js";
 import { nextFrame } from "../frame.js";
 import { needs } from "../needs.js";
 import { paintHead } from "../head.js";
-import { ACTIONS, actionsFor, carryOut, perform, person } from "../actions.js";
-import { ask } from "../dialog.js";
-import { thingLink, split, full } from "../thing.js";
+import { needCard, needMark } from "../need_card.js";
+import { thingLink } from "../thing.js";
 import { linkTo, goView } from "../route.js";
 import { tally } from "../filter.js";
 
@@ -25,7 +24,10 @@ export const now = {
     const sections = { glance: h("div.glance"), needs: h("ul.needs"), feed: h("section.feed") };
     place.append(sections.glance, sections.needs, sections.feed);
     const cards = new Map();
-    earlier().then(() => nextFrame("view", () => paint(sections, cards)), () => {});
+    earlier().then(
+      () => nextFrame("view", () => paint(sections, cards)),
+      () => {},
+    );
     return { paint: () => paint(sections, cards) };
   },
 };
@@ -34,93 +36,106 @@ export const now = {
 async function earlier() {
   const { entries } = await read("record log", { limit: EVENTS });
   const known = recent.at(-1)?.revision ?? Infinity;
-  const events = entries.flatMap((line) => line.events.map((each) => ({ event: each.name, agent: each.agent, thing: each.thing || line.thing, at: line.at, revision: line.revision, to: [] })));
+  const events = entries.flatMap((line) =>
+    line.events.map((each) => ({
+      event: each.name,
+      agent: each.agent,
+      thing: each.thing || line.thing,
+      at: line.at,
+      revision: line.revision,
+      to: [],
+    })),
+  );
   recent.push(...events.filter((each) => each.revision < known).reverse());
 }
 
 function paint({ glance, needs: list, feed }, cards) {
   const items = needs();
   const known = data.health && data.decisions;
-  paintHead({ title: "Needs you", summary: known ? (items.length ? plural(items.length, "thing") : "nothing") : "" });
-  show(glance, tiles());
+  paintHead({
+    title: "Needs you",
+    summary: known ? (items.length ? plural(items.length, "thing") : "nothing") : "",
+  });
+  repaint(glance, tiles());
   const keys = new Set(items.map((each) => each.key));
-  for (const [key, card] of cards) if (!keys.has(key)) { card.remove(); cards.delete(key); }
+  for (const [key, card] of cards)
+    if (!keys.has(key)) {
+      card.remove();
+      cards.delete(key);
+    }
   items.slice(0, MOST).forEach((item, n) => {
     let card = cards.get(item.key);
-    const mark = `${item.text} ${person.role}`;
+    const mark = needMark(item);
     if (!card || card.dataset.mark !== mark) {
       const fresh = needCard(item);
       fresh.dataset.mark = mark;
-      if (card) card.replaceWith(fresh); else list.append(fresh);
+      if (card) card.replaceWith(fresh);
+      else list.append(fresh);
       card = fresh;
       cards.set(item.key, card);
     }
     if (list.children[n] !== card) list.insertBefore(card, list.children[n] || null);
   });
   list.classList.toggle("none", Boolean(known) && !items.length);
-  if (known && !items.length && !list.children.length) list.append(allWell());
-  else if (items.length) list.querySelector(".well")?.remove();
-  show(feed, recent.length > 0 && [h("h2", "Just now"), h("ol.events", recent.slice(0, EVENTS).map(eventLine))]);
+  const well = list.querySelector(".well");
+  if (!known || items.length) well?.remove();
+  else if (well?.textContent !== allWell().textContent) list.replaceChildren(allWell());
+  repaint(
+    feed,
+    recent.length ? [h("h2", "Just now"), h("ol.events", recent.slice(0, EVENTS).map(eventLine))] : [],
+  );
+}
+
+/** Replace the children if their words changed: a repaint would take the focus. */
+function repaint(place, children) {
+  if (place.textContent !== children.map((each) => each.textContent).join("")) show(place, children);
 }
 
 function allWell() {
   const fresh = data.agents && data.tasks && !data.agents.agents.length && !data.tasks.size;
-  return h("li.well", h("h2", fresh ? "This fleet is empty" : "Nothing needs you"),
-    h("p", fresh ? "Publish a task and let an agent claim it; both appear here at once." : "Questions for a person, dead letters, stuck or dead agents and quarantined messages appear here."),
-    fresh && [command("interlock task add hello --title 'Say hello' --agent ada"), command("interlock task next --agent bob")]);
-}
-
-function needCard(item) {
-  return h("li.need", { data: { kind: item.kind, tone: item.tone } },
-    h("div.line", chip(item.word, item.tone), item.from && h("span.muted", "from ", thingLink(`agent/${item.from}`, item.from)), thingOf(item), h("span.grow"), item.since && ago(item.since, " ago")),
-    h("p.text", item.text),
-    item.kind === "decision" ? decisionForm(item.item) : [item.remedy && h("p.muted.remedy", item.remedy), buttons(item)]);
-}
-
-function thingOf(item) {
-  if (!item.thing || item.kind === "decision") return null;
-  const [kind, id] = split(item.thing);
-  return thingLink(full(item.thing), `${kind} ${shortId(id)}`);
-}
-
-/** The buttons for a problem: those of the thing that it is about. */
-function buttons(item) {
-  const found = [];
-  const add = (kind, thing) => thing && actionsFor(kind, thing).filter((each) => !["Note", "Edit"].includes(each.label)).forEach((action) =>
-    found.push(button(action.label, () => perform(action, [thing]), { kind: action.ask?.danger ? "dangerous" : "" })));
-  const [kind, id] = item.thing ? split(item.thing) : ["", ""];
-  if (item.kind === "quarantine") add("quarantine", item.item);
-  else if (kind === "task" && data.tasks?.has(id)) add("task", data.tasks.get(id));
-  else if (kind === "lock") add("lock", data.locks?.find((each) => each.lock === id));
-  else if (kind === "agent" || item.agent) {
-    const agent = item.agent || id;
-    const live = data.agents?.agents.find((each) => each.agent === agent && each.state === "alive");
-    add("agent", live ? { ...live, paused: item.kind === "paused" } : { agent, state: "gone", died: item.kind === "dead", paused: item.kind === "paused" });
-  }
-  return found.length ? h("div.buttons", found) : null;
-}
-
-/** Answer a decision: a button for each option, or a text. */
-function decisionForm(decision) {
-  if (person.role === "read") return null;
-  const answer = (text) => carryOut(ACTIONS.decision.answer, [decision], { text });
-  if (decision.options.length) {
-    return h("div.buttons", decision.options.map((each) => button(each.option, async () => {
-      if (each.acts && !(await ask({ title: `${each.option}?`, text: each.text || "This option acts at once.", label: each.option, danger: true }))) return;
-      answer(each.option);
-    }, { title: each.text || null, kind: each.option === decision.default ? "primary" : "" })));
-  }
-  const box = h("input", { type: "text", placeholder: "Your answer", "aria-label": `Answer to ${brief(valueText(decision.question), 80)}` });
-  return h("form.answer", { onsubmit: (event) => { event.preventDefault(); if (box.value.trim()) answer(box.value.trim()); } }, box, h("button.primary", { type: "submit" }, "Answer"));
+  return h(
+    "li.well",
+    h("h2", fresh ? "This fleet is empty" : "Nothing needs you"),
+    h(
+      "p",
+      fresh
+        ? "Publish a task and let an agent claim it; both appear here at once."
+        : "Questions for a person, dead letters, stuck or dead agents and quarantined messages appear here.",
+    ),
+    fresh && [
+      command("interlock task add hello --title 'Say hello' --agent ada"),
+      command("interlock task next --agent bob"),
+    ],
+  );
 }
 
 function tiles() {
   const agents = data.agents?.agents || [];
   const states = tally(data.tasks?.values() || [], (each) => each.state);
-  const waiting = (data.locks || []).reduce((sum, each) => sum + each.waiters.length, 0) + (data.semaphores || []).reduce((sum, each) => sum + each.waiters.length, 0);
-  const tile = (number, words, view, filters = {}) => h("a.tile", { href: linkTo(view, filters), onclick: (event) => { event.preventDefault(); goView(view, filters); } }, h("strong", number), h("span", words));
+  const waiting =
+    (data.locks || []).reduce((sum, each) => sum + each.waiters.length, 0) +
+    (data.semaphores || []).reduce((sum, each) => sum + each.waiters.length, 0);
+  const tile = (number, words, view, filters = {}) =>
+    h(
+      "a.tile",
+      {
+        href: linkTo(view, filters),
+        onclick: (event) => {
+          event.preventDefault();
+          goView(view, filters);
+        },
+      },
+      h("strong", number),
+      h("span", words),
+    );
   return [
-    tile(data.agents ? count(new Set(agents.filter((each) => each.state === "alive").map((each) => each.agent)).size) : "–", "agents alive", "agents"),
+    tile(
+      data.agents
+        ? count(new Set(agents.filter((each) => each.state === "alive").map((each) => each.agent)).size)
+        : "–",
+      "agents alive",
+      "agents",
+    ),
     tile(data.tasks ? count(states.get("running")) : "–", "tasks running", "tasks", { state: "running" }),
     tile(data.tasks ? count(states.get("pending")) : "–", "ready or later", "tasks", { state: "pending" }),
     tile(data.tasks ? count(states.get("blocked")) : "–", "blocked", "tasks", { state: "blocked" }),
@@ -130,7 +145,18 @@ function tiles() {
 }
 
 export function eventLine(event) {
-  return h("li", h("time.clock", { data: { at: event.at } }, new Date(event.at * 1000).toLocaleTimeString([], { hour12: false })), h("span.agent", event.agent || event.by || "–"), h("span.what", event.event.split(":")[1].replaceAll("_", " ")), event.thing && thingLink(event.thing, shortThing(event.thing)), event.to?.length > 0 && h("span.muted", ` to ${event.to.join(", ")}`));
+  return h(
+    "li",
+    h(
+      "time.clock",
+      { data: { at: event.at } },
+      new Date(event.at * 1000).toLocaleTimeString([], { hour12: false }),
+    ),
+    h("span.agent", event.agent || event.by || "–"),
+    h("span.what", event.event.split(":")[1].replaceAll("_", " ")),
+    event.thing && thingLink(event.thing, shortThing(event.thing)),
+    event.to?.length > 0 && h("span.muted", ` to ${event.to.join(", ")}`),
+  );
 }
 
 const shortThing = (thing) => thing.replace(/[a-z]{3}_[0-9a-f]{32}/g, shortId);

@@ -22,7 +22,14 @@ export const record = {
   followsEvents: true,
   open(place) {
     const own = { verdict: null, lines: null, seen: 0 };
-    const list = new List(place, { row, key: (each) => String(each.revision), version: (each) => each.revision, open: (each) => each.thing && go({ show: each.thing.split(",")[0].trim() }), label: "Entries of the record", size: "short" });
+    const list = new List(place, {
+      row,
+      key: (each) => String(each.revision),
+      version: (each) => each.revision,
+      open: (each) => each.thing && go({ show: each.thing.split(",")[0].trim() }),
+      label: "Entries of the record",
+      size: "short",
+    });
     const top = h("div.verdict");
     const none = h("div");
     place.append(top, none, list.element);
@@ -31,7 +38,14 @@ export const record = {
     refresh();
     verify(own, repaint);
     const timer = setInterval(() => own.stale && !document.hidden && refresh(), 1000);
-    return { list, close: () => { list.close(); clearInterval(timer); }, paint: (params) => paint(params, own, list, top, none, refresh) };
+    return {
+      list,
+      close: () => {
+        list.close();
+        clearInterval(timer);
+      },
+      paint: (params) => paint(params, own, list, top, none, refresh),
+    };
   },
 };
 
@@ -40,14 +54,20 @@ async function load(own, repaint) {
   try {
     own.lines = (await read("record log", { limit: PAGE })).entries.reverse();
     own.seen = own.lines[0]?.revision || 0;
-  } catch { own.stale = true; }
+  } catch {
+    own.stale = true;
+  }
   repaint();
 }
 
 async function verify(own, repaint) {
   own.verdict = "reading";
   repaint();
-  try { own.verdict = await read("record verify"); } catch (error) { own.verdict = error; }
+  try {
+    own.verdict = await read("record verify");
+  } catch (error) {
+    own.verdict = error;
+  }
   repaint();
 }
 
@@ -55,30 +75,99 @@ function paint(params, own, list, top, none, refresh) {
   if (recent[0]?.revision > own.seen) own.stale = true;
   const all = own.lines || [];
   const noun = (each) => each.verb.split(".")[0];
-  const shown = filtered(all, params, { chips: { noun }, text: (e) => `${e.verb} ${e.outcome} ${e.agent} ${e.thing} ${e.reason} ${e.trace}`, facets: (e) => ({ by: e.agent, verb: e.verb, thing: e.thing, trace: e.trace }) });
+  const shown = filtered(all, params, {
+    chips: { noun },
+    text: (e) => `${e.verb} ${e.outcome} ${e.agent} ${e.thing} ${e.reason} ${e.trace}`,
+    facets: (e) => ({ by: e.agent, verb: e.verb, thing: e.thing, trace: e.trace }),
+  });
   const numbers = [...tally(all, noun)].sort((a, b) => b[1] - a[1]);
-  paintHead({ title: "Record", search: "Filter by words, by:ada, verb:lock, thing:task/t1", summary: own.lines ? `last ${plural(shown.length, "entry", "entries")}` : "", chips: [{ name: "noun", options: numbers.slice(0, 9).map(([name, number]) => [name, name || "several", number]) }] });
+  paintHead({
+    title: "Record",
+    search: "Filter by words, by:ada, verb:lock, thing:task/t1",
+    summary: own.lines ? `last ${plural(shown.length, "entry", "entries")}` : "",
+    chips: [
+      {
+        name: "noun",
+        options: numbers.slice(0, 9).map(([name, number]) => [name, name || "several", number]),
+      },
+    ],
+  });
   const mark = JSON.stringify(own.verdict);
-  if (top.dataset.mark !== mark) { top.dataset.mark = mark; show(top, verdict(own, () => verify(own, refresh))); }
-  none.replaceChildren(...(!own.lines ? [loading()] : !all.length ? [empty("The record is empty", "Every change is written to it, such as this one:", "interlock task add hello --agent ada")] : !shown.length ? [nothingFits()] : []));
+  if (top.dataset.mark !== mark) {
+    top.dataset.mark = mark;
+    show(
+      top,
+      verdict(own, () => verify(own, refresh)),
+    );
+  }
+  none.replaceChildren(
+    ...(!own.lines
+      ? [loading()]
+      : !all.length
+        ? [
+            empty(
+              "The record is empty",
+              "Every change is written to it, such as this one:",
+              "interlock task add hello --agent ada",
+            ),
+          ]
+        : !shown.length
+          ? [nothingFits()]
+          : []),
+  );
   list.setItems(shown);
 }
 
 function verdict({ verdict: found }, again) {
   if (found === "reading" || !found) return h("p.muted", "Checking the hashes of the record …");
   if (!found.integrity) return h("p.error", `The record cannot be checked: ${found.message}`);
-  const part = (name, text) => h("span.part", { title: text }, chip(found[name], VERDICT[found[name]]), h("span", name));
-  return [h("div.line", part("integrity", "No entry was changed: every hash fits"), part("completeness", "No entry is missing between the first and the last"), part("truncation", "The end was not cut off: proven by an anchor kept elsewhere"),
-    h("span.muted", `${count(found.entries)} entries, ${count(found.begins)} to ${count(found.ends)}${found.anchored ? `, anchored at ${count(found.anchored)}` : ""}`), h("span.grow"), button("Check again", again, { kind: "quiet" })),
+  const part = (name, text) =>
+    h("span.part", { title: text }, chip(found[name], VERDICT[found[name]]), h("span", name));
+  return [
+    h(
+      "div.line",
+      part("integrity", "No entry was changed: every hash fits"),
+      part("completeness", "No entry is missing between the first and the last"),
+      part("truncation", "The end was not cut off: proven by an anchor kept elsewhere"),
+      h(
+        "span.muted",
+        `${count(found.entries)} entries, ${count(found.begins)} to ${count(found.ends)}${found.anchored ? `, anchored at ${count(found.anchored)}` : ""}`,
+      ),
+      h("span.grow"),
+      button("Check again", again, { kind: "quiet" }),
+    ),
     found.findings.slice(0, 5).map((each) => h("p.error", each.says)),
-    found.truncation === "unproven" && h("p.muted", "An anchor kept elsewhere proves that the end was not cut off: ", h("code", "interlock record anchor anchors.jsonl"))];
+    found.truncation === "unproven" &&
+      h(
+        "p.muted",
+        "An anchor kept elsewhere proves that the end was not cut off: ",
+        h("code", "interlock record anchor anchors.jsonl"),
+      ),
+  ];
 }
 
 function row(entry) {
-  return h("div.cells.record",
+  return h(
+    "div.cells.record",
     h("span.number", count(entry.revision)),
     h("time.clock", clock(entry.at)),
-    h("div.main", h("div.first", h("strong.name", entry.verb), h("span", { data: { bad: /refused|fenced|deadlock|failed/.test(entry.outcome) } }, entry.outcome), entry.signed && h("span.flag", "signed")), h("div.second", entry.reason)),
-    h("div.thing", entry.thing.split(",").slice(0, 2).map((each) => thingLink(each.trim(), each.trim().replace(/[a-z]{3}_[0-9a-f]{32}/g, shortId)))),
-    h("div.holder", entry.agent ? agentLink(entry.agent) : h("span.muted", "–")));
+    h(
+      "div.main",
+      h(
+        "div.first",
+        h("strong.name", entry.verb),
+        h("span", { data: { bad: /refused|fenced|deadlock|failed/.test(entry.outcome) } }, entry.outcome),
+        entry.signed && h("span.flag", "signed"),
+      ),
+      h("div.second", entry.reason),
+    ),
+    h(
+      "div.thing",
+      entry.thing
+        .split(",")
+        .slice(0, 2)
+        .map((each) => thingLink(each.trim(), each.trim().replace(/[a-z]{3}_[0-9a-f]{32}/g, shortId))),
+    ),
+    h("div.holder", entry.agent ? agentLink(entry.agent) : h("span.muted", "–")),
+  );
 }

@@ -1,0 +1,172 @@
+// The parts of the panel: what blocks a thing, its text and data, its other facts, and its story.
+
+import { chip, h } from "./dom.js";
+import { ago, clock, duration, valueText } from "./format.js";
+import { data } from "./state.js";
+import { agentLink, split, thingLink } from "./thing.js";
+import { picture } from "./picture.js";
+import { steps } from "./views/pipelines.js";
+
+const SKIPPED = new Set([
+  "task",
+  "title",
+  "state",
+  "text",
+  "data",
+  "result",
+  "error",
+  "notes",
+  "earlier_notes",
+  "lock",
+  "semaphore",
+  "pipeline",
+  "holders",
+  "waiters",
+  "phases",
+  "phase",
+  "blocked_by",
+  "tasks",
+  "agents",
+  "known",
+  "count",
+  "outcome",
+  "progress",
+  "digest",
+  "metadata",
+]);
+
+/** Everything below the head of the panel. */
+export function body(kind, shown, why, story) {
+  const parts = [];
+  if (!shown && !why && !story) return h("p.muted", "Nothing is known about it any more.");
+  if (why?.because)
+    parts.push(
+      h(
+        "section.why",
+        { data: { blocked: why.blocked } },
+        h("p", why.because),
+        why.clear && h("p.muted", `to clear it: ${why.clear}`),
+        why.chain?.map((each) => h("p.muted", "↳ ", thingLink(each.thing), ` ${each.because}`)),
+      ),
+    );
+  if (kind === "task" && shown?.task) parts.push(...taskParts(shown));
+  if (kind === "pipeline" && shown?.phases)
+    parts.push(
+      h(
+        "section",
+        steps(shown),
+        shown.blocked_by && h("p.kept", h("code", shown.blocked_by.leaf), ` ${shown.blocked_by.reason}`),
+      ),
+    );
+  if (shown?.messages) parts.push(...shown.messages.map(messagePart));
+  if (shown && !shown.outcome && !shown.messages)
+    parts.push(facts(kind === "agent" ? shown.agents?.[0] || {} : shown));
+  if (story?.happenings?.length)
+    parts.push(
+      h(
+        "section.story",
+        h("h3", "Story"),
+        story.earlier && h("p.muted", "Earlier events are not shown."),
+        h("ol", [...story.happenings].reverse().map(happening)),
+      ),
+    );
+  return parts;
+}
+
+function taskParts(task) {
+  const block = (title, value, tone = "") =>
+    value !== null &&
+    value !== undefined &&
+    value !== "" &&
+    h("section", h("h3", title), h("pre", { data: { tone } }, valueText(value, 2)));
+  const near = data.tasks
+    ? [...data.tasks.values()].filter((each) => each.task === task.task || each.needs.includes(task.task))
+    : [];
+  return [
+    block("Error", task.error, "bad"),
+    task.text && h("section", h("h3", "Text"), h("p.prose", task.text)),
+    block("Data", task.data),
+    block("Result", task.result),
+    near.length && (task.needs.length || near.length > 1)
+      ? h("section", h("h3", "Needs and dependents"), picture(near, data.tasks, { centre: task.task }))
+      : null,
+    task.notes?.length
+      ? h(
+          "section",
+          h("h3", "Notes"),
+          task.notes.map((each) =>
+            h("div.note", h("p.prose", each.text), h("p.muted", each.by, " · ", ago(each.at, " ago"))),
+          ),
+        )
+      : null,
+  ];
+}
+
+function messagePart(message) {
+  return h(
+    "section.letter",
+    h(
+      "p.line",
+      chip(message.kind),
+      agentLink(message.from),
+      h("span.muted", `→ ${message.to.join(", ") || "subscribers"}`),
+      h("span.grow"),
+      ago(message.at, " ago"),
+    ),
+    message.subject && h("strong", message.subject),
+    h("p.prose", valueText(message.body ?? message.data, 2)),
+  );
+}
+
+/** The other fields, as names and values; moments as times. */
+function facts(item) {
+  const rows = Object.entries(item).filter(
+    ([name, value]) =>
+      !SKIPPED.has(name) &&
+      !name.endsWith("_iso") &&
+      value !== null &&
+      value !== "" &&
+      value !== false &&
+      !(Array.isArray(value) && !value.length),
+  );
+  const value = (name, each) => {
+    if (`${name}_iso` in item) return ago(each, " ago");
+    if (/expires_in|max_hold|retry_in/.test(name)) return duration(each);
+    if (name === "holder" || name === "agent" || name.endsWith("_by") || name === "by")
+      return agentLink(each);
+    if (name === "needs") return each.map((need, n) => [n > 0 && ", ", thingLink(`task/${need}`, need)]);
+    if (name === "holds")
+      return each.map((held, n) => [n > 0 && ", ", thingLink(split(held).join("/"), held)]);
+    return Array.isArray(each) ? each.map((part) => valueText(part)).join(", ") : valueText(each);
+  };
+  return h(
+    "dl.facts",
+    rows.map(([name, each]) => [
+      h("dt", name.replaceAll("_", " ").replace(/ at$/, "")),
+      h("dd", value(name, each)),
+    ]),
+  );
+}
+
+function happening(event) {
+  const more = [
+    event.held && `held ${duration(event.held)}`,
+    event.waited && `waited ${duration(event.waited)}`,
+    event.token && `token ${event.token}`,
+    event.behind.length && `behind ${event.behind.join(", ")}`,
+    event.went_to.length && `to ${event.went_to.join(", ")}`,
+    event.by && `by ${event.by}`,
+    event.reason,
+    event.says,
+  ].filter(Boolean);
+  return h(
+    "li",
+    h("time", { title: String(event.revision) }, clock(event.at)),
+    h(
+      "span",
+      agentLink(event.agent),
+      ` ${event.what.replaceAll("_", " ")}`,
+      more.length > 0 && h("span.muted", ` · ${more.join(" · ")}`),
+    ),
+  );
+}
