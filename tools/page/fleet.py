@@ -10,7 +10,8 @@ import argparse
 import itertools
 import os
 import threading
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import interlock
@@ -197,8 +198,12 @@ class Sample:
         worker.pulse.be("idle")
         return worker
 
-    def _in_background(self, wait: object) -> None:
-        threading.Thread(target=wait, daemon=True).start()  # type: ignore[arg-type]
+    def _in_background(self, wait: Callable[[], object]) -> None:
+        def run() -> None:
+            with suppress(interlock.InterlockError):  # the store is closed in the end
+                wait()
+
+        threading.Thread(target=run, daemon=True).start()
 
 
 def main() -> None:

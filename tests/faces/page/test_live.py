@@ -337,3 +337,14 @@ def test_a_phone_needs_no_sideways_scrolling(stage: Stage, page: Page) -> None:
         for element in ("document.documentElement", "document.getElementById('view')"):
             inside, shown = page.evaluate(f"[{element}.scrollWidth, {element}.clientWidth]")
             assert inside <= shown, (view, element)
+
+
+def test_a_laptop_that_slept_reads_everything_again(stage: Stage, page: Page) -> None:
+    page.clock.install()
+    page.goto(stage.at("tasks", q="nap"))
+    expect(page.locator(".empty")).to_contain_text("Nothing fits")
+    page.route(re.compile("/api/task/show"), lambda route: route.abort())  # no event helps
+    stage.agent("ada").tasks.publish("nap", title="While it slept")
+    with page.expect_request(EVENTS):
+        page.clock.fast_forward(60_000)
+    expect(page.locator(".row", has_text="While it slept")).to_be_visible()

@@ -34,8 +34,10 @@ def test_the_document_has_no_script_and_no_style_of_its_own() -> None:
     text = (FOLDER / "index.html").read_text()
     assert not re.search(r"<style|\sstyle=|\son\w+=", text)
     assert all(re.search(r"\ssrc=", tag) for tag in re.findall(r"<script[^>]*>", text))
-    for name in re.findall(r'(?:src|href)="/assets/([^"]+)"', text):
-        assert (FOLDER / name).is_file()
+    named = set(re.findall(r'(?:src|href)="/assets/([^"]+)"', text))
+    assert all((FOLDER / name).is_file() for name in named)
+    modules = {str(file.relative_to(FOLDER)) for file in SCRIPTS}
+    assert modules < named, "each module is loaded at once: add it as modulepreload"
 
 
 @pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: file.name)

@@ -5,46 +5,19 @@
 // grows with the time that a read takes.  A slow server is asked less often, never faster.  Lists
 // that also change without a commit (a queue, a lapsed session) are read every few seconds.
 
-import { read, Trouble } from "./api.js";
-import { loadTasks, taskChanged, takeTaskChanges } from "./task_store.js";
+import { Trouble } from "./api.js";
+import { RESOURCES } from "./resources.js";
+import { takeTaskChanges, taskChanged } from "./task_store.js";
 
 const LEAST_PAUSE = 120;
 const SHARE = 3; // of the time, at most a third goes into reads of one resource
 
-const RESOURCES = {
-  agents: { nouns: ["agent", "task", "lock", "semaphore"], poll: 5, load: async () => read("agent list") },
-  tasks: { nouns: ["task", "pipeline"], poll: 90, load: loadTasks },
-  locks: { nouns: ["lock"], poll: 2, load: async () => (await read("lock list")).locks },
-  semaphores: { nouns: ["semaphore"], poll: 2, load: async () => (await read("sem list")).semaphores },
-  reservations: { nouns: ["reservation"], poll: 5, load: async () => read("reservations") },
-  decisions: {
-    nouns: ["decision", "query"],
-    poll: 15,
-    load: async () => (await read("decision list", { all: true })).decisions,
-  },
-  quarantine: {
-    nouns: ["request", "quarantine", "swarm"],
-    poll: 15,
-    load: async () => (await read("quarantine list", { limit: 500 })).messages,
-  },
-  pipelines: { nouns: ["pipeline", "lock", "guard"], poll: 5, load: loadPipelines },
-  swarms: { nouns: ["swarm", "key", "request"], poll: 10, load: loadSwarms },
-  messages: {
-    nouns: ["message", "alert", "query", "decision"],
-    poll: 15,
-    load: async () => (await read("message list", { limit: 300 })).messages,
-  },
-  health: {
-    nouns: ["agent", "decision", "request", "pipeline", "query"],
-    poll: 5,
-    load: async () => (await read("health")).problems,
-  },
-  deadlocks: { nouns: [], poll: 60, load: loadDeadlocks },
-};
 const HEALTH_EVENTS =
   /:(dead|failed|lapsed|deadlock|retried|cancelled|requeued|reclaimed|acknowledged|broken|left)$/;
 const ALWAYS = ["health", "decisions", "quarantine", "agents", "tasks", "locks", "semaphores", "pipelines"];
 const UNSEEN = 5; // lists that no view shows are polled less often
+const UNSEEN_PAUSE = 1000; // and read at most once a second
+const UNSEEN_START = 600; // and come after what is shown first
 
 export const data = {}; // name -> what was read last
 export const recent = []; // the last events, newest first
@@ -65,7 +38,11 @@ export function onData(call) {
 export function activate(names) {
   shown = new Set(names);
   active = new Set([...ALWAYS, ...names]);
-  for (const name of active) schedule(name);
+  for (const name of active) {
+    clearTimeout(states[name].timer); // what is shown now is read sooner
+    states[name].timer = 0;
+    schedule(name);
+  }
 }
 
 /** An event of the stream. */
@@ -98,13 +75,14 @@ export function touch(name) {
 function schedule(name) {
   const state = states[name];
   if (!state.dirty || state.busy || state.timer || !active.has(name)) return;
-  const wait = Math.max(0, state.last + state.pause - performance.now());
+  const least = shown.has(name) ? RESOURCES[name].least || 0 : UNSEEN_PAUSE;
+  const due = state.last ? state.last + Math.max(state.pause, least) : shown.has(name) ? 0 : UNSEEN_START;
   state.timer = setTimeout(
     () => {
       state.timer = 0;
       refresh(name);
     },
-    state.last ? Math.max(wait, 20) : 0,
+    Math.max(0, due - performance.now()),
   );
 }
 
@@ -145,52 +123,3 @@ setInterval(() => {
     }
   }
 }, 1000);
-
-async function loadPipelines(last) {
-  const { pipelines } = await read("pipeline list", { limit: 200 });
-  const known = new Map((last || []).map((each) => [each.pipeline, each]));
-  const open = pipelines
-    .filter((each) => each.state === "running" || !known.get(each.pipeline)?.phases.length)
-    .slice(0, 40);
-  const shown = await Promise.all(open.map((each) => read("pipeline show", { pipeline: each.pipeline })));
-  const whole = new Map(shown.filter((each) => each.pipeline).map((each) => [each.pipeline, each]));
-  return pipelines.map(
-    (each) =>
-      whole.get(each.pipeline) || { ...each, phases: known.get(each.pipeline)?.phases || each.phases },
-  );
-}
-
-async function loadSwarms() {
-  const listed = await read("swarm list");
-  if (!listed.swarms) return { swarms: [], sent: [], received: [], trust: [], bus: "" };
-  const [sent, received, trust] = await Promise.all([
-    read("request list", { limit: 100 }),
-    read("request list", { received: true, limit: 100 }),
-    read("swarm trust").catch(() => ({})),
-  ]);
-  return {
-    ...listed,
-    sent: sent.requests || [],
-    received: received.requests || [],
-    trust: trust.peers || [],
-  };
-}
-
-async function loadDeadlocks() {
-  const verbs = ["lock.withdraw", "sem.withdraw"];
-  const logs = await Promise.all(verbs.map((verb) => read("record log", { verb, limit: 50, since: "1h" })));
-  const found = logs.flatMap(({ entries }) =>
-    entries.flatMap((line) =>
-      line.events
-        .filter((each) => each.name.endsWith(":deadlock"))
-        .map((each) => ({
-          at: line.at,
-          revision: line.revision,
-          agent: line.agent,
-          thing: each.thing || line.thing,
-          cycle: each.details.cycle || [],
-        })),
-    ),
-  );
-  return found.sort((a, b) => b.at - a.at);
-}
