@@ -23,7 +23,8 @@ async function fetched(url, init) {
     setServerTime(answer.headers.get("date"));
     const body = await answer.json().catch(() => null);
     if (answer.status === CONFLICT && body) refusals.add(body);
-    if (answer.ok || refusals.has(body)) return body;
+    if (body && (answer.ok || refusals.has(body))) return body;
+    if (answer.ok) throw new Trouble("offline", "The answer of the server was cut off.");
     throw new Trouble(
       body?.error || String(answer.status),
       body?.message || `The server answered ${answer.status}.`,

@@ -31,6 +31,9 @@ function openView() {
   }
   activate([...view.uses, ...(params().show ? USED_BY_DETAIL : [])]);
   paintAll();
+  nextFrame("current view", () =>
+    byId("nav").querySelector("[aria-current]")?.scrollIntoView({ inline: "nearest", block: "nearest" }),
+  );
 }
 
 function paintAll() {
@@ -52,7 +55,8 @@ function paintNav() {
     now: items.length,
   };
   const mark = JSON.stringify([here, numbers, person, wantsNotices()]);
-  if (byId("nav").dataset.mark === mark) return; // a repaint would take the focus
+  if (byId("nav").dataset.mark === mark) return;
+  const focused = document.activeElement?.dataset.view; // the repaint would take the focus
   byId("nav").dataset.mark = mark;
   show(
     byId("nav"),
@@ -109,7 +113,7 @@ function paintNav() {
       h("span.who", person.agent ? `${person.agent.replace(/^person:/, "")} · ${person.role}` : ""),
     ),
   );
-  byId("nav").querySelector("[aria-current]").scrollIntoView({ inline: "nearest", block: "nearest" });
+  if (focused) byId("nav").querySelector(`[data-view="${focused}"]`).focus();
 }
 
 function icon() {

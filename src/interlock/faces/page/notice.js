@@ -6,16 +6,22 @@ import { toast } from "./toast.js";
 import { brief } from "./format.js";
 
 let told = null;
+let on = null;
 
-export const wantsNotices = () =>
-  "Notification" in window &&
-  Notification.permission === "granted" &&
-  localStorage.getItem("notices") === "on";
+/** Whether the person turned on notices of the browser, and it allows them. */
+export function wantsNotices() {
+  on ??=
+    "Notification" in window &&
+    Notification.permission === "granted" &&
+    localStorage.getItem("notices") === "on";
+  return on;
+}
 
 /** Ask the browser for permission, or turn notices off. */
 export async function toggleNotices() {
   if (wantsNotices()) {
     localStorage.setItem("notices", "off");
+    on = false;
     return;
   }
   if (!("Notification" in window)) {
@@ -24,6 +30,7 @@ export async function toggleNotices() {
   }
   const answer = await Notification.requestPermission();
   localStorage.setItem("notices", answer === "granted" ? "on" : "off");
+  on = answer === "granted";
   if (answer !== "granted")
     toast("The browser does not allow notices for this page; its settings can.", { bad: true });
 }

@@ -25,6 +25,7 @@ export const failures = new Map(); // name -> Trouble
 const states = Object.fromEntries(
   Object.keys(RESOURCES).map((name) => [name, { dirty: true, busy: false, pause: LEAST_PAUSE, last: 0 }]),
 );
+const begun = performance.now();
 let active = new Set(ALWAYS);
 let shown = new Set();
 let changedCall = () => {};
@@ -76,7 +77,7 @@ function schedule(name) {
   const state = states[name];
   if (!state.dirty || state.busy || state.timer || !active.has(name)) return;
   const least = shown.has(name) ? RESOURCES[name].least || 0 : UNSEEN_PAUSE;
-  const due = state.last ? state.last + Math.max(state.pause, least) : shown.has(name) ? 0 : UNSEEN_START;
+  const due = state.last ? state.last + Math.max(state.pause, least) : shown.has(name) ? 0 : begun + UNSEEN_START;
   state.timer = setTimeout(
     () => {
       state.timer = 0;
