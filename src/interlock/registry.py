@@ -56,7 +56,7 @@ _ENTRIES = [
     ),
     NounEntry("interlock.nouns.fleet.hosts_noun", commands=("hook", "prime", "setup", "wake")),
     NounEntry("interlock.nouns.fleet.server_noun", commands=("mcp", "up", "open", "warm")),
-    NounEntry("interlock.nouns.fleet.monitor_noun", commands=("metrics", "top")),
+    NounEntry("interlock.nouns.fleet.monitor_noun", commands=("metrics", "top", "completion")),
     NounEntry("interlock.nouns.grants.several_noun", "", "several", ("acquire", "release")),
     NounEntry(
         "interlock.nouns.messages.noun", "", "messages",

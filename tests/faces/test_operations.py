@@ -109,7 +109,7 @@ def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
         "init", "demo", "run", "doctor", "schema", "bench", "lock run", "sem run", "selftest",
         "task watch", "guard allow", "guard deny", "guard permissions", "request serve", "task run",
         "store copy", "store backup", "store restore", "mcp", "up", "open", "merge serve",
-        "hook", "prime", "setup", "wake", "warm", "top", "watch-branch",
+        "hook", "prime", "setup", "wake", "warm", "top", "watch-branch", "completion",
     }  # fmt: skip
 
 

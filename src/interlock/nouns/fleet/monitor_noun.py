@@ -1,4 +1,4 @@
-"""The declaration of commands for the people who look after a fleet: metrics, top."""
+"""The declaration of commands for the people who look after a fleet: metrics, top, completion."""
 
 from typing import Annotated
 
@@ -36,6 +36,16 @@ class TopRequest(Request, frozen=True, kw_only=True):
     ] = 2.0
 
 
+class CompletionRequest(Request, frozen=True, kw_only=True):
+    """Print a script that completes commands."""
+
+    shell: Annotated[str | None, option("name", "bash, zsh or fish", positional=True)] = None
+    names: Annotated[
+        str | None,
+        option("name", "print the names of a kind instead, such as lock: what the scripts ask"),
+    ] = None
+
+
 NOUN = Noun(
     name="monitor",
     texts=("interlock.nouns.fleet.monitor_text",),
@@ -61,6 +71,19 @@ NOUN = Noun(
             needs="nothing",
             in_shell="interlock.faces.tui.start:top",
             examples=("interlock top", "interlock top --view tasks --agent maria"),
+        ),
+        Operation(
+            name="completion",
+            help="print a script that completes commands in bash, zsh or fish",
+            request=CompletionRequest,
+            outcomes=(),
+            needs="nothing",
+            reads=True,
+            in_shell="interlock.faces.cli.completion:completion",
+            examples=(
+                "source <(interlock completion bash)",
+                "interlock completion fish > ~/.config/fish/completions/interlock.fish",
+            ),
         ),
     ),
 )
