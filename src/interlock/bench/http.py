@@ -100,7 +100,7 @@ def warm_call(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
     ours, python = [], []
     with interlock.connect(path, agent="python") as fleet, _server(path) as server:
         connection = server.connection()
-        for number in range(-_WARM, size.one_by_one // 3):
+        for number in range(-_WARM, max(1, size.one_by_one // 3)):
             began = time.perf_counter()
             fleet.locks.acquire("python")
             between = time.perf_counter()
@@ -121,7 +121,7 @@ def event_latency(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
     spans = []
     with interlock.connect(path, agent="python") as fleet, _server(path) as server:
         stream = server.stream()
-        for number in range(-_WARM, size.one_by_one // 10):
+        for number in range(-_WARM, max(1, size.one_by_one // 10)):
             began = time.perf_counter()
             fleet.locks.acquire(f"event.{number}")
             while _CHANGE not in stream.recv(65536):

@@ -71,14 +71,12 @@ _UNSEEN = (
     *("\ufe00\ufe0f", "\uffa0\uffa0", "\U0001d159\U0001d159", "\U000e0100\U000e01ef"),
 )
 """Ranges of characters that Unicode calls letters, marks or symbols and that show nothing."""
-NAME_PATTERN = r"^(?!-)(?!\*$)(?!(?:.*/)?\.{0,2}(?:/|$))[!-~](?:[ -~]*[!-~])?$"
-"""Names in ASCII, as a JSON schema says it; other printable characters are legal, too."""
-DURATION_PATTERN = r"^[0-9]{1,6}(\.[0-9]{1,3})?(ms|s|m)?$"
-"""Durations that are surely within bounds, as a JSON schema says it."""
+NAME_PATTERN = r"^(?!-)[^\x00-\x20\x7f-\x9f](?:[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\x9f])?$"
+"""Names, as far as a pattern of a JSON schema can say it: every legal name fits."""
 # Patterns as text: one that is not used need not be compiled.
 _CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 _NO_LINE = r"[\x00-\x1f\x7f-\x9f\u2028\u2029]"
-_DURATION = r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+|[0-9]+(?:\.[0-9]+)?"
+DURATION_PATTERN = r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+|[0-9]+(?:\.[0-9]+)?"
 _PIECE = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?"
 _SIZE = r"([0-9]{1,12})[ \t]*([kmgt]?)(?:i?b)?"
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -164,7 +162,7 @@ def task_id(text: str) -> str:
 def duration(text: str | float, what: str = "duration") -> float:
     """Seconds from ``500ms``, ``30s``, ``5m``, ``1h30m``, ``1d`` or a plain number of seconds."""
     if isinstance(text, str):
-        if not re.fullmatch(_DURATION, text.strip()):
+        if not re.fullmatch(DURATION_PATTERN, text.strip()):
             raise BadDuration(f"the {what} {_shown(text)} is not like 500ms, 30s, 5m, 1h30m or 90")
         seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PIECE, text))
     elif isinstance(text, bool) or not isinstance(text, int | float):

@@ -301,7 +301,7 @@ def _judged(verdict: Verdict | None) -> list[Metric]:
     if verdict is None:
         return []
     return [
-        gauge(INTACT, "1 if the record was intact when it was last judged.", verdict.intact),
+        gauge(INTACT, "1 if the record was intact when it was last judged.", float(verdict.intact)),
         gauge(JUDGED, "When the record was last judged.", verdict.at),
     ]
 

@@ -27,7 +27,7 @@ from interlock.faces import give_back
 from interlock.faces.http import assets, mcp
 from interlock.faces.http.access import Access, Caller, Refused, needed, require
 from interlock.faces.http.events import EventFeed, EventRing, stream
-from interlock.faces.http.operations import Endpoint, answer, endpoints, error_answer
+from interlock.faces.http.operations import LONGEST_WAIT, Endpoint, answer, endpoints, error_answer
 from interlock.faces.http.overview import OverviewCache
 from interlock.faces.http.parts import Parts, works
 from interlock.faces.http.sessions import (
@@ -67,11 +67,12 @@ MOST_STREAMS = 1000
 class Server:
     """What all requests share."""
 
-    def __init__(self, clients: Clients, access: Access) -> None:
+    def __init__(self, clients: Clients, access: Access, longest: float = LONGEST_WAIT) -> None:
+        self.longest = longest
         self.clients = clients
         self.access = access
         self.handles = Handles(clients)
-        self.mcp = mcp.McpSessions(clients, open_=access.open)
+        self.mcp = mcp.McpSessions(clients, open_=access.open, longest=longest)
         self.ring = EventRing()
         self.stopping = threading.Event()
         self.streams = 0
@@ -316,9 +317,9 @@ class Routes:
         if endpoint is None:
             return await _no_route(request, None)
         if request.method == "POST":
-            asked = endpoint.from_body(await _body(request))
+            asked = endpoint.from_body(await _body(request), self._server.longest)
         elif endpoint.reads:
-            asked = endpoint.from_query(request.query_params.multi_items())
+            asked = endpoint.from_query(request.query_params.multi_items(), self._server.longest)
         else:
             return await _no_method(request, None)
         changes = endpoint.changes(asked)

@@ -117,8 +117,9 @@ class McpSession:
 class McpSessions:
     """All sessions of models at one server."""
 
-    def __init__(self, clients: Clients, *, open_: bool) -> None:
+    def __init__(self, clients: Clients, *, open_: bool, longest: float) -> None:
         self._clients = clients
+        self._longest = longest
         self._open = open_
         self._tools = ToolSet(("default",))
         self._lock = threading.Lock()
@@ -253,7 +254,7 @@ class McpSessions:
     def _made(self, caller: Caller, name: str, *, named: bool) -> McpSession:
         if name:
             require_speaker(caller, validate.own_agent_name(name))
-        agent = ConnectedAgent(self._tools, self._connect, name=name)
+        agent = ConnectedAgent(self._tools, self._connect, name=name, longest_wait=self._longest)
         return McpSession(caller, agent, self._tools, named=named)
 
     def _connect(self, agent: str) -> Fleet:

@@ -1,7 +1,8 @@
 """The description of the API (OpenAPI 3.1), made from the declarations of operations.
 
-A request has the fields of its declaration, with the bounds that ``core/validate.py`` applies; an
-answer is described as ``interlock schema`` describes it.
+A request has the fields of its declaration, with the bounds that ``core/validate.py`` applies, as
+far as a schema can say them: it never refuses what the server accepts.  An answer is described as
+``interlock schema`` describes it.
 """
 
 from __future__ import annotations
@@ -23,10 +24,6 @@ from interlock.faces.schema import Schema
 from interlock.runtime.operation import Field
 from interlock.version import __version__
 
-_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
-_TEXT = r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$"
-_DAY = r"20[2-9][0-9]-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
-_MOMENT = rf"^([0-9]{{1,4}}[smh]|{_DAY}T([01][0-9]|2[0-3]):[0-5][0-9]Z)$"
 _NAME: Schema = {
     "type": "string",
     "minLength": 1,
@@ -36,35 +33,23 @@ _NAME: Schema = {
 _DURATION: Schema = {
     "anyOf": [
         {"type": "number", "minimum": 0, "maximum": validate.LONGEST},
-        {"type": "string", "pattern": validate.DURATION_PATTERN},
+        {"type": "string", "pattern": rf"^\s*(?:{validate.DURATION_PATTERN})\s*$"},
     ]
 }
 _FOREVER: Schema = {"anyOf": [*_DURATION["anyOf"], {"const": "forever"}]}
 _KINDS: dict[str, Schema] = {
-    "body": {"type": "string", "maxLength": 16_000, "pattern": _TEXT},
+    "body": {"type": "string"},
     "count": {"type": "integer", "minimum": 0},
     "duration": _DURATION,
     "flag": {"type": "boolean"},
-    "grants": {
-        "type": "string",
-        "pattern": r"^(lock|sem|task)/[A-Za-z0-9_.-]{1,60}=[1-9][0-9]{0,14}$",
-    },
+    "grants": {"type": "string", "minLength": 1},
     "json": {},
     "name": _NAME,
     "names": _NAME,
-    "text": {"type": "string", "maxLength": 200, "pattern": _LINE},
-    "things": {"type": "string", "pattern": r"^(lock|sem)/[A-Za-z0-9_][A-Za-z0-9_.-]{0,60}$"},
+    "text": {"type": "string"},
+    "things": {"type": "string", "minLength": 1},
     "values": {"type": "object"},
 }
-_FIELDS: dict[str, Schema] = {
-    "act": {"enum": ["request", "inform", "escalate"]},
-    "missed": {"enum": ["once", "all", "none"]},
-    **{
-        name: {"type": "string", "pattern": _MOMENT}
-        for name in ("at", "deadline", "not_before", "since", "start", "until")
-    },
-}
-"""Texts that are not any text, by the names of their fields."""
 _EVENTS = "Server-sent events: hello, change, resync and store; the id of a change is its revision."
 _HEADER = "The handle of a session, from POST /api/session; without one the caller's own name acts."
 
@@ -171,9 +156,7 @@ def _field(field: Field, kind: kinds.Type) -> Schema:
     types = inside.types if isinstance(inside, kinds.UnionType) else (inside,)
     shape = _shape(field, types)
     if field.repeats:
-        shape = {"type": "array", "items": shape, "maxItems": validate.CAN_LIMIT}
-        if field.required:
-            shape["minItems"] = 1
+        shape = {"type": "array", "items": shape}
     if any(isinstance(each, kinds.NoneType) for each in types):
         shape = {"anyOf": [shape, {"type": "null"}]}
     return {**shape, "description": in_argument_words(field.help)}
@@ -187,8 +170,8 @@ def _shape(field: Field, types: tuple[kinds.Type, ...]) -> Schema:
         return {"type": "integer", "minimum": field.least, "maximum": field.most}
     if field.kind == "duration" and field.forever:
         return dict(_FOREVER)
-    if field.kind == "text" and field.name in _FIELDS:
-        return dict(_FIELDS[field.name])
+    if field.kind == "name" and field.default == "":
+        return {"type": "string", "maxLength": validate.NAME_LIMIT}
     return dict(_KINDS.get(field.kind, _NAME))
 
 

@@ -76,7 +76,7 @@ class Endpoint:
         waits = [each for each in self.fields.values() if each.forever or each.name == "timeout"]
         return any(getattr(request, each.attribute) != 0.0 for each in waits)
 
-    def from_body(self, body: bytes) -> Request:
+    def from_body(self, body: bytes, longest: float = LONGEST_WAIT) -> Request:
         """The request that a JSON object asks for."""
         try:
             given = msgspec.json.decode(body or b"{}")
@@ -84,9 +84,11 @@ class Endpoint:
             raise BadInput(f"the body is no JSON ({error}); send one object") from None
         if not isinstance(given, dict):
             raise BadInput("the body is an object with the fields of the request")
-        return self._request(given, strict=True)
+        return self._request(given, longest, strict=True)
 
-    def from_query(self, parameters: Iterable[tuple[str, str]]) -> Request:
+    def from_query(
+        self, parameters: Iterable[tuple[str, str]], longest: float = LONGEST_WAIT
+    ) -> Request:
         """The request that the parameters of a GET ask for; a list has several of one name."""
         given: Json = {}
         for name, text in parameters:
@@ -97,9 +99,9 @@ class Endpoint:
                 raise BadInput(f"{quoted(name)} is given twice; give it once")
             else:
                 given[name] = text if field is None else _parsed(field, text)
-        return self._request(given, strict=False)
+        return self._request(given, longest, strict=False)
 
-    def _request(self, given: Json, *, strict: bool) -> Request:
+    def _request(self, given: Json, longest: float, *, strict: bool) -> Request:
         known = self.fields
         if unknown := [name for name in given if name not in known]:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
@@ -108,7 +110,7 @@ class Endpoint:
             raise BadInput(f"{missing[0].name} is missing: {missing[0].help}")
         for name, value in given.items():
             given[name] = _checked(known[name], value)
-        self._tool.cut_wait(given, LONGEST_WAIT)
+        self._tool.cut_wait(given, longest)
         try:
             return msgspec.convert(given, self.operation.request, strict=strict)
         except msgspec.ValidationError as error:

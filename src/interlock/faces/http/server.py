@@ -70,7 +70,8 @@ def up(parsed: Parsed) -> int:
         open_=open_ and not request.require_token,
         tokens=StoreTokens(clients),
     )
-    server = Server(clients, access)
+    longest = validate.duration(request.longest_wait, "longest wait")
+    server = Server(clients, access, longest)
     bound = _bound_unix(request.socket) if request.socket else _bound(request.host, request.port)
     config = uvicorn.Config(
         make_app(server),

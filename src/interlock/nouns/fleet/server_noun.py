@@ -42,6 +42,9 @@ class UpRequest(Request, frozen=True, kw_only=True):
     name: Annotated[
         str | None, option("name", "the agent that the page acts as; person:USER unless set")
     ] = field(default=None, name="as")
+    longest_wait: Annotated[
+        Duration, option("duration", "how long a call waits at most; proxies give up on long calls")
+    ] = 50.0
     require_token: Annotated[
         bool, option("flag", "accept no request without a token, not even from this machine")
     ] = False
