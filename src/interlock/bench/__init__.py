@@ -24,6 +24,7 @@ from interlock.bench import http, mcp, measuring, operations, processes, swarms
 from interlock.bench.engine import local, network
 from interlock.bench.measuring import Measured, Measurement, Row, as_text
 from interlock.errors import BadInput
+from interlock.runtime.progress import report
 from interlock.stores import is_network
 
 MEASUREMENTS: Mapping[str, Measurement] = {
@@ -103,8 +104,9 @@ def run_bench(
     rows: list[Row] = []
     with closing(network(store) if across_network and store else local(store)) as engine:
         title = engine.title()
-        for name in chosen:
-            if write is None:
+        for at, name in enumerate(chosen):
+            report(f"measuring {name}", at, len(chosen))
+            if write is None and not sys.stderr.isatty():
                 print(f"measuring {name} ...", file=sys.stderr)  # noqa: T201 - progress
             rows.extend(MEASUREMENTS[name](engine, size))
     if write is None:

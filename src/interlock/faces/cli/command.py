@@ -34,6 +34,10 @@ _QUIET_FIELDS = {
     "SharedView": "value",
 }
 """The field that ``--quiet`` leaves of an outcome, by the name of its class."""
+_LONG = frozenset(
+    ("task import", "store copy", "record verify", "record export", "metrics", "bench")
+)
+"""Commands that may take long, and report how far they are."""
 _SHORT = 300
 """How many characters of an unwritten answer an error message shows."""
 _CLOSED = "stdout is closed, so there is nowhere to answer; send it to /dev/null at least"
@@ -100,7 +104,14 @@ def note(message: str) -> None:
         _tell(message)
 
 
+def _clear_progress() -> None:
+    """Remove a line of progress; only commands of ``_LONG`` have imported what makes one."""
+    if (line := sys.modules.get("interlock.faces.cli.progress")) is not None:
+        line.clear()
+
+
 def _tell(message: str) -> None:
+    _clear_progress()
     sys.stderr.write(f"interlock: {one_line(message)}\n")
 
 
@@ -115,6 +126,7 @@ def write(data: bytes) -> None:
     """The answer: on a pipe, too, a reader has it at once."""
     if sys.stdout is None:
         raise OSError(_CLOSED)
+    _clear_progress()
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
@@ -287,8 +299,17 @@ def _run(argv: Sequence[str]) -> int:
     _quiet = parsed.common.quiet
     if parsed.common.verbose:
         _log(parsed.common.verbose)
-    if operation.in_shell:
-        carry_out: Callable[[Parsed], int] = registry.load(operation.in_shell)
+    if operation.name in _LONG and not _quiet:
+        from interlock.faces.cli import progress
+
+        with progress.shown():
+            return _carried_out(parsed)
+    return _carried_out(parsed)
+
+
+def _carried_out(parsed: Parsed) -> int:
+    if parsed.operation.in_shell:
+        carry_out: Callable[[Parsed], int] = registry.load(parsed.operation.in_shell)
         return carry_out(parsed)
     return _table(parsed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from interlock.client_setup import entry_signer
 from interlock.errors import BadInput, StoreTrouble
 from interlock.faces.cli.command import answer, note
 from interlock.faces.cli.connect import CommandIdentity, hush
+from interlock.runtime.progress import report
 from interlock.stores import file_of, is_network, open_store
 
 if TYPE_CHECKING:
@@ -123,7 +125,10 @@ class _Progress:
         self._since = self._told = time.monotonic()
 
     def show(self, progress: CopyProgress) -> None:
-        """Show it, unless the last line is too young."""
+        """Show it, unless the last line is too young; on a terminal one line says it."""
+        if sys.stderr.isatty():
+            report(progress.step, progress.done, progress.total)
+            return
         now = time.monotonic()
         if progress.step != self._step:
             self._step, self._since = progress.step, now

@@ -26,6 +26,7 @@ from interlock.core.segment import (
     unpack,
 )
 from interlock.errors import StoreBusy, StoreDamaged
+from interlock.runtime.progress import report
 from interlock.runtime.reads import readable, with_bytes
 from interlock.steps import InThread, Op, Read, StoreCall
 from interlock.store import LOG, Capabilities, Item, Log, Range
@@ -131,7 +132,9 @@ def walk(
     if span.restarted:  # all entries are behind the gap
         reader.trimmed_before(at + 1)
         covered = True
+    first = at
     while at < span.end:
+        report("reading the record", at - first, span.end - first)
         if judge is not None and judge.unchecked:
             yield InThread(judge.check_signatures)
         segments, log = Range(keys.SEGMENTS, key, 1), Log(after=at, limit=PAGE)

@@ -43,6 +43,7 @@ from interlock.nouns.tasks.task_outcomes import (
 from interlock.nouns.tasks.task_reader import TaskReader, change, decode_spec, decode_status
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
+from interlock.runtime.progress import report
 from interlock.runtime.reads import every, looked_up, outside
 from interlock.runtime.runner import Runner
 from interlock.steps import Op, Read
@@ -258,6 +259,7 @@ class PlanService:
     ) -> Op[PlanExists | StaleBatch | None]:
         """Write all tasks of a plan, hidden, in portions; stop where one cannot be written."""
         renewed_at: float | None = None
+        written = 0
         for some in plan_rules.portions(plan, self._limits()):
             now = self._runner.clock.monotonic()
             first = renewed_at is None
@@ -274,6 +276,8 @@ class PlanService:
             if done.outcome is not None:
                 return done.outcome
             renewed_at = now if alive else renewed_at
+            written += len(some)
+            report("publishing tasks", written, len(plan.drafts))
         return None
 
     def _begun(self, actor: Actor, plan: Plan) -> BatchStart:
