@@ -144,5 +144,10 @@ def make_context(
     if clock is None:
         clock = SystemClock(suspends=store.capabilities.one_machine)
     trace = trace or os.environ.get("INTERLOCK_TRACE", "")
-    runner = Runner(store, clock=clock, signer=entry_signer(key))
+    kind = Runner
+    if os.environ.get("INTERLOCK_OTEL"):
+        from interlock.runtime.tracing import TracedRunner
+
+        kind = TracedRunner
+    runner = kind(store, clock=clock, signer=entry_signer(key))
     return Context(store, agent, trace, runner, settings=settings(), **options)
