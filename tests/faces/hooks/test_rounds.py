@@ -101,7 +101,7 @@ def check(root: Path, agents: tuple[Agent, Agent]) -> None:
 
 
 def test_two_agents_lose_no_change_that_goes_through_the_edit_tool(shop: Path) -> None:
-    check(shop, rounds(shop, 40))
+    check(shop, rounds(shop, 60))
 
 
 @pytest.mark.proof

@@ -216,6 +216,28 @@ def test_conflicts_of_a_change_names_each_reservation_once(clients: Any) -> None
     assert bob.run(files(bob).conflicts(["docs/x"])) == ()
 
 
+@pytest.mark.parametrize(
+    ("held", "wanted", "conflicts"),
+    [
+        ("src/x/area/a.py", "src/*/area/*.py", True),
+        ("src/x/AREA/a.py", "src/*/area/*.py", False),
+        ("src/x", "src/*/area/*.py", True),
+        ("src/x/*/y", "src/*/area/z", False),
+        ("src/x/*/y", "src/*/area/y", True),
+        ("*/x", "src/*/area", True),
+        ("a/b/c/d/e/f/g", "a/*/c/d/e/f/h", False),
+        ("a/b/c/d/e/f/g", "a/*/c/d/e/f/g", True),
+        ("größe/1", "größe/*", True),
+    ],
+)
+def test_what_a_key_says_of_its_pattern_hides_no_conflict(
+    clients: Any, held: str, wanted: str, conflicts: bool
+) -> None:
+    ada, bob, *_ = clients
+    reserve(ada, held)
+    assert bool(reserve(bob, wanted)) != conflicts
+
+
 def test_maintain_ends_stale_ones_and_health_names_them(clients: Any) -> None:
     ada, bob, eve, bed = clients
     reserve(ada, "a", ttl=10)

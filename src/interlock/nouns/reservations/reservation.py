@@ -142,7 +142,7 @@ class ReservationConflict(Refusal, frozen=True, kw_only=True, tag="conflict"):
     conflicts: tuple[Overlap, ...] = ()
 
 
-class ReservationQueued(outcomes.Waiting, frozen=True, kw_only=True, tag="queued"):
+class ReservationQueued(outcomes.Waiting, frozen=True, kw_only=True, tag="waiting"):
     """It waits, and is reserved as soon as the reservations in its way end."""
 
     holder: str

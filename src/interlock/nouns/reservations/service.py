@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeAlias, TypeVar
@@ -18,7 +19,7 @@ from interlock.nouns.grants.service import GrantService
 from interlock.nouns.reservations import pattern as patterns
 from interlock.nouns.reservations import reservation as r
 from interlock.nouns.reservations import rules
-from interlock.nouns.reservations.pattern import Pattern
+from interlock.nouns.reservations.pattern import INDEXED, Pattern
 from interlock.nouns.reservations.reservation import Reservation, ReservedPattern
 from interlock.nouns.reservations.rules import Ending, Entry, Waiter
 from interlock.runtime import callers
@@ -35,6 +36,8 @@ FOLLOWED = 20
 """Waiters that one commit looks at, beside a reservation that ends."""
 ENDED_AT_ONCE = 2
 """Stale reservations that one commit ends, which may have many patterns each."""
+FEW = 50
+"""Entries that are decoded without a look at their keys."""
 RELIED = 8
 """Reservations in the way that the commit of a wait checks."""
 
@@ -328,24 +331,45 @@ def learn(known: Live, wanted: Iterable[str]) -> ReadOp[None]:
 
 
 def entries_for(repository: str, wanted: Iterable[Pattern]) -> ReadOp[list[Entry]]:
-    """The entries of all patterns that may overlap one of these."""
-    pages: dict[Range, None] = {}
+    """The entries of all patterns that may overlap one of these.
+
+    A key says how its pattern begins, so most entries below a glob need not be decoded.
+    """
+    pages: dict[Range, list[Pattern]] = {}
     for each in wanted:
         prefix = each.prefix
         for depth in range(len(prefix)):
-            pages[Range(keys.reserved(repository, prefix[:depth], "rsv_"))] = None
-        pages[Range(keys.reserved(repository, prefix))] = None
+            pages.setdefault(Range(keys.reserved(repository, prefix[:depth], "rsv_")), [])
+        pages.setdefault(Range(keys.reserved(repository, prefix)), []).append(each)
     found: dict[str, Item] = {}
-    todo = list(pages)
+    todo = list(pages.items())
+    folder = keys.reserved(repository)
     while todo:
         some, todo = todo[:KEYS_AT_ONCE], todo[KEYS_AT_ONCE:]
-        ranges = (yield tuple(some)).ranges
-        for page in some:
+        ranges = (yield tuple(page for page, _ in some)).ranges
+        for page, below in some:
             items = ranges[page]
-            found.update({item.key: item for item in items})
+            may = _key_matcher(folder, below) if len(items) > FEW and below else None
+            near = items if may is None else [item for item in items if may(item.key)]
+            found.update({item.key: item for item in near})
             if len(items) == page.limit:
-                todo.append(Range(page.prefix, items[-1].key, page.limit))
+                todo.append((Range(page.prefix, items[-1].key, page.limit), below))
     return [Entry(decode_entry(item), item.created) for item in found.values()]
+
+
+def _key_matcher(folder: str, wanted: Iterable[Pattern]) -> Callable[[str], object]:
+    """Matches the keys of entries that may overlap one of these patterns.
+
+    A key has the literal segments with which its pattern begins, and ends after any of them.
+    """
+    found = []
+    for each in wanted:
+        nested = ""
+        for token in reversed(each.head[:INDEXED]):
+            name = re.escape(keys.encode(token.name.lower())) if token.name else "[^/]*"
+            nested = f"(?:rsv_|\\.{name}/{nested})"
+        found.append(nested)
+    return re.compile(re.escape(folder) + f"(?:{'|'.join(found)})").match
 
 
 def queue_of(repository: str) -> ReadOp[tuple[Waiter, ...]]:
