@@ -22,6 +22,7 @@ from interlock.core.decision import Decision
 from interlock.nouns.reservations import pattern, rules
 from interlock.nouns.reservations.reservation import Reservation
 from interlock.nouns.reservations.service import entries_for
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.reads import outside
 from interlock.steps import drive
 
@@ -53,7 +54,7 @@ def reservations(fleet: interlock.client.Fleet) -> Iterator[Reservation]:
 def store(fleet: interlock.client.Fleet, some: list[Reservation]) -> None:
     """Write them as they are stored, many with one commit."""
 
-    def deciding():  # noqa: ANN202
+    def deciding() -> DecideOp[str]:
         yield ()
         puts = [write for each in some for write in rules.grant(REPOSITORY, each).puts]
         thing = rules.thing(some[0].id)
@@ -84,7 +85,7 @@ def overlaps(folder: str) -> None:
                 id="", agent="me", session="", patterns=(text,), live="", since=0.0
             )
 
-            def look(read=read, wanted=wanted) -> object:  # noqa: ANN001
+            def look(read: pattern.Pattern = read, wanted: Reservation = wanted) -> object:
                 entries = drive(outside(entries_for(REPOSITORY, [read])), fleet.store)
                 return rules.conflicting(wanted, entries)
 
@@ -95,7 +96,11 @@ def hook(folder: str) -> None:
     """Print the time of the hook in bare starts of Python."""
     root = Path(folder)
     program = os.path.join(os.path.dirname(sys.executable), "interlock")
-    event = {"session_id": "measured", "hook_event_name": "PreToolUse", "cwd": folder}
+    event: dict[str, object] = {
+        "session_id": "measured",
+        "hook_event_name": "PreToolUse",
+        "cwd": folder,
+    }
     event |= {"tool_name": "Edit", "tool_input": {"file_path": f"{folder}/src/a.py"}}
     variables = {**os.environ, "INTERLOCK_STORE": f"{folder}/store.db"}
 
