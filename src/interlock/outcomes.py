@@ -59,6 +59,12 @@ if TYPE_CHECKING:
         RebaseConflict,
         Rebased,
     )
+    from interlock.nouns.budgets.budget import (
+        BudgetDropped,
+        BudgetSet,
+        SpendingCounted,
+        UnknownBudget,
+    )
     from interlock.nouns.fleet.hosts_noun import NotWoken, Primed, SetUp, SetupShown, Woken
     from interlock.nouns.fleet.metrics import MetricsWritten
     from interlock.nouns.grants.lock import (
@@ -284,6 +290,9 @@ HOMES = {
     "interlock.nouns.branches.branch": (
         "BranchUpdated", "BranchWatched", "RebaseBlocked", "RebaseConflict", "Rebased",
     ),
+    "interlock.nouns.budgets.budget": (
+        "BudgetDropped", "BudgetSet", "SpendingCounted", "UnknownBudget",
+    ),
     "interlock.nouns.fleet.metrics": ("MetricsWritten",),
     "interlock.nouns.fleet.hosts_noun": ("NotWoken", "Primed", "SetUp", "SetupShown", "Woken"),
     "interlock.nouns.grants.lock": (
@@ -381,6 +390,8 @@ __all__ = [
     "BranchUpdated",
     "BranchWatched",
     "Broken",
+    "BudgetDropped",
+    "BudgetSet",
     "Busy",
     "Cancelled",
     "Checked",
@@ -546,6 +557,7 @@ __all__ = [
     "SlotsGranted",
     "SlotsReleased",
     "SlotsWaiting",
+    "SpendingCounted",
     "Subscribed",
     "SwarmAllowed",
     "SwarmDenied",
@@ -577,6 +589,7 @@ __all__ = [
     "Unchanged",
     "Unknown",
     "UnknownAgent",
+    "UnknownBudget",
     "UnknownDecision",
     "UnknownDefinition",
     "UnknownMerge",

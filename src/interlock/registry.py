@@ -82,6 +82,7 @@ _ENTRIES = [
         client_step="interlock.nouns.guards.housekeeping:client_step",
     ),
     NounEntry("interlock.nouns.merges.noun", "merge", "merges"),
+    NounEntry("interlock.nouns.budgets.noun", "budget", "budgets"),
     NounEntry("interlock.nouns.branches.noun", "", "branches", ("watch-branch", "rebase")),
     NounEntry("interlock.nouns.requests.noun", "request", "requests"),
     NounEntry("interlock.nouns.requests.quarantine_noun", "quarantine", "quarantine"),

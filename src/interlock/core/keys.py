@@ -113,6 +113,11 @@ Merges
     merge-waiting/{target}/{branch}  it waits; the revision that made this is its place
     watched-branches/{name}  where a branch was when it was last announced
     merge-targets/{target}  the server of a queue, what it tries now, and what keeps it
+Budgets
+    budgets/{thing}       the limit of the fleet, an agent or a task
+    spent/{thing}         what an agent or a task has spent
+    transcripts/{agent}/{file}  how far a transcript is counted
+    meta/budgets          there is a limit
 Swarms, in the home store
     swarm/self            this home as a swarm: its name, its bus and its keys
     swarm/entry           the last version of our registry entry, and when it was signed
@@ -276,6 +281,10 @@ MERGES = "merges/"
 MERGES_WAITING = "merge-waiting/"
 MERGE_TARGETS = "merge-targets/"
 WATCHED_BRANCHES = "watched-branches/"
+BUDGETS = "budgets/"
+SPENT = "spent/"
+TRANSCRIPTS = "transcripts/"
+BUDGETS_MARK = "meta/budgets"
 SWARM = "swarm/"
 OWN_SWARM = "swarm/self"
 OWN_ENTRY = "swarm/entry"
@@ -334,7 +343,7 @@ FOLDERS = frozenset((
     *MESSAGE_FOLDERS,
     SESSIONS, REPORTS, DEATHS, ABLE, LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS,
     GATES, GATED, RECHECK, MERGES, MERGES_WAITING, MERGE_TARGETS, WATCHED_BRANCHES, *SWARM_FOLDERS,
-    REFUSALS, SEGMENTS, META, *REQUEST_FOLDERS, SERVER_TOKENS,
+    REFUSALS, SEGMENTS, META, *REQUEST_FOLDERS, SERVER_TOKENS, BUDGETS, SPENT, TRANSCRIPTS,
 ))  # fmt: skip
 """Every folder with items that Interlock itself stores, without those of liveness keys."""
 DERIVED = (
@@ -1180,6 +1189,34 @@ def watched_branch(name: str) -> str:
 def merge_target_of(key: str) -> str:
     """The name of a target in its key."""
     return decode(key[len(MERGE_TARGETS) :])
+
+
+# Budgets.
+
+
+def budget(thing: str) -> str:
+    """The limit of a thing: ``fleet``, ``agent/ada``, ``task/t1``."""
+    return BUDGETS + encode(thing)
+
+
+def budget_of(key: str) -> str:
+    """The thing of a limit."""
+    return decode(key[len(BUDGETS) :])
+
+
+def spent(thing: str) -> str:
+    """What a thing has spent."""
+    return SPENT + encode(thing)
+
+
+def spent_of(key: str) -> str:
+    """The thing that has spent it."""
+    return decode(key[len(SPENT) :])
+
+
+def transcript(agent: str, path: str) -> str:
+    """How far a transcript of an agent is counted, by the digest of its path."""
+    return f"{TRANSCRIPTS}{encode(agent)}/{digest(path.encode('utf-8', 'surrogateescape'))[:32]}"
 
 
 # Swarms.

@@ -26,6 +26,7 @@ What: TypeAlias = Literal[
     "quarantine",
     "schedule",
     "merge",
+    "budget",
     "shared value",
 ]
 """The things that can be unknown."""

@@ -76,6 +76,8 @@ EAGER_ATTEMPTS = 4
 """Conflicts before a caller steps back: one that does is overtaken by the others."""
 LONGEST_PAUSE = 3
 """The pause doubles this many times, from 1 ms on."""
+BUDGET_LOOK = 60.0
+"""Seconds after which a client looks again whether the fleet has a budget."""
 MEMORY = 2048
 """Items that a client remembers for its guesses."""
 REMEMBERED_BYTES = 4096
@@ -121,6 +123,9 @@ class Runner:
         self.settling = Settling(self.chain, self.clock, self.capabilities, self._jitter)
         self._base: int | None = None
         self._store_id = ""
+        self.budgeted = False
+        """Whether the fleet has a budget, as far as this client knows (``nouns/budgets/``)."""
+        self._budget_look = 0.0
         self.settings: Settings | None = None
         """The settings of the client, for things that move on with a change of this client."""
         self.notes: set[str] = set()
@@ -145,9 +150,22 @@ class Runner:
     def base(self) -> Op[int]:
         """The number that is added to a revision to make a token."""
         if self._base is None:
-            item = (yield Read(keys.BASE)).items[keys.BASE]
+            items = (yield Read(keys.BASE, keys.BUDGETS_MARK)).items
+            item = items[keys.BASE]
             self._base = 0 if item is None else int(item.value)
+            self._learn_budget(items[keys.BUDGETS_MARK])
         return self._base
+
+    def has_budget(self) -> Op[bool]:
+        """Whether the fleet has a budget; looked up with the first read, and each minute."""
+        yield from self.base()
+        if self.clock.monotonic() >= self._budget_look:
+            self._learn_budget((yield Read(keys.BUDGETS_MARK))[keys.BUDGETS_MARK])
+        return self.budgeted
+
+    def _learn_budget(self, mark: Item | None) -> None:
+        self.budgeted = mark is not None
+        self._budget_look = self.clock.monotonic() + self.capabilities.allow(BUDGET_LOOK)
 
     def store_id(self) -> Op[str]:
         """The random id of the store, ``sto_...``: the first writer that asks for it makes it.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from interlock.client_context import Context, Moment
     from interlock.nouns.agents.calls import AgentCalls
     from interlock.nouns.branches.calls import BranchCalls
+    from interlock.nouns.budgets.calls import BudgetCalls
     from interlock.nouns.fleet.metrics import MetricsWritten
     from interlock.nouns.fleet.noun import Diagnosis
     from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
@@ -43,6 +44,7 @@ class FleetCalls(Calls[D]):
     if TYPE_CHECKING:
         agents: AgentCalls[D]
         branches: BranchCalls[D]
+        budgets: BudgetCalls[D]
         guards: GuardCalls[D]
         keys: KeyCalls[D]
         locks: LockCalls[D]

@@ -96,6 +96,8 @@ class Repository:
         }
         self._signed = False
         self._common = ""
+        self._outside: tuple[str, frozenset[str]] = ("", frozenset())
+        """A commit, and kept commits that it does not contain: this never changes."""
 
     def git(self, *words: str, given: str = "", folder: str = "") -> str:
         """What git prints; GitFailed with its reason if it fails."""
@@ -177,9 +179,10 @@ class Repository:
         base, checkout = found.get(ref, ("", ""))
         kept = frozenset(at[0] for name, at in found.items() if name.startswith(KEPT))
         contained = frozenset[str]()
-        if base and kept:
+        if base and not (self._outside[0] == base and kept <= self._outside[1]):
             said = self.git("for-each-ref", f"--merged={base}", "--format=%(objectname)", KEPT)
             contained = frozenset(said.split())
+            self._outside = (base, kept - contained)
         return Seen(
             base=base,
             checkout="" if remote else checkout,
@@ -342,11 +345,12 @@ class GuardFolder:
     def _remove(self, path: str) -> None:
         import shutil
 
-        with suppress(GitFailed):
+        try:
             self._repository.git("worktree", "remove", "--force", "--force", path)
-        shutil.rmtree(path, ignore_errors=True)
-        with suppress(GitFailed):
-            self._repository.git("worktree", "prune")
+        except GitFailed:  # it is not one of its worktrees any more, or never was
+            shutil.rmtree(path, ignore_errors=True)
+            with suppress(GitFailed):
+                self._repository.git("worktree", "prune")
 
 
 def _reason(what: str, status: int, err: str) -> str:

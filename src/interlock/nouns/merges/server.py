@@ -44,6 +44,7 @@ from interlock.nouns.reservations.repository import find
 from interlock.nouns.reservations.views import conflicts
 from interlock.runtime.given import fenced
 from interlock.runtime.identity import Actor
+from interlock.runtime.processes.supervised import Supervision
 from interlock.runtime.reads import every, readable
 from interlock.steps import InThread, NextChanges, Op, OpenWatch, Read
 from interlock.store import Range
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from interlock.client_context import Context
     from interlock.nouns.reservations.repository import Repository as Reserving
     from interlock.nouns.reservations.reservation import Overlap
-    from interlock.runtime.processes.supervised import Supervision
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ class MergeServer:
         self._name = options.target
         self._say = say
         self._told = told
-        self._supervision: Supervision | None = None
+        self._supervision = Supervision()
         self._strange: set[str] = set()
         """Kept commits of which the store knows no merge: their submit may be under way."""
         self._merged = self._bounced = 0
@@ -154,8 +154,7 @@ class MergeServer:
 
     def _stop_guard(self) -> None:
         """End the guard that runs: the lock is lost, so its verdict counts for nothing."""
-        if (running := self._supervision) is not None:
-            running.stop()
+        self._supervision.stop()
 
     def _serve_with(self, held: HeldPools) -> Op[None]:
         """Round after round, with the lock."""
@@ -221,15 +220,19 @@ class MergeServer:
         return "empty"
 
     def _try(self, tenure: Tenure, queue: QueueState) -> Op[Round]:
-        """Conclude what is merged; if there is nothing, try the next batch."""
+        """Conclude what is merged, then try the next batch."""
         actor = tenure.actor
         seen: Seen = yield InThread(partial(self._look, queue))
         if not seen.base:
             where = f"at {self._options.remote}" if self._options.remote else "here"
             said = f"there is no branch {self._name} {where}; create it, with a first commit"
             return (yield from self._hold(actor, said))
-        if (yield from self._conclude(actor, queue, seen)):
-            return "progress"
+        if done := (yield from self._conclude(actor, queue, seen)):
+            left = tuple(each for each in queue.waiting if each not in done)
+            if not left:
+                return "progress"
+            queue = replace(queue, waiting=left)
+            seen = replace(seen, kept=seen.kept - {each.merge.commit for each in done})
         yield from self._clean_up(queue, seen)
         lost = next((each for each in queue.waiting if each.merge.commit not in seen.kept), None)
         if lost is not None:
@@ -258,6 +261,12 @@ class MergeServer:
         return None
 
     def _try_batch(self, tenure: Tenure, queue: QueueState, seen: Seen) -> Op[Round]:
+        with Supervision() as self._supervision:
+            if self._options.guard.command:  # it starts while the batch is built
+                yield InThread(self._supervision.prepare)
+            return (yield from self._try_one_batch(tenure, queue, seen))
+
+    def _try_one_batch(self, tenure: Tenure, queue: QueueState, seen: Seen) -> Op[Round]:
         batch: Batch = yield InThread(partial(self._build, seen.base, queue.waiting))
         if batch.conflict is not None:
             return (yield from self._bounce(tenure.actor, batch.merges[0], batch.conflict))
@@ -343,8 +352,6 @@ class MergeServer:
 
     def _check(self, folder: GuardFolder, base: str, commit: str) -> Op[Verdict]:
         """Run the guard on a commit; after a failure a second time."""
-        from interlock.runtime.processes.supervised import Supervision
-
         guard, verdict = self._options.guard, Verdict(passed=True)
         if not guard.text:
             return verdict
@@ -359,9 +366,7 @@ class MergeServer:
             except GitFailed as failed:  # a submodule that cannot be had, say
                 verdict = Verdict(passed=False, reason=f"it cannot be checked out: {failed}")
                 continue
-            with Supervision() as supervision:
-                self._supervision = supervision
-                verdict = yield from guard.check(self._runner, folder.path, about, supervision)
+            verdict = yield from guard.check(self._runner, folder.path, about, self._supervision)
             if verdict.passed:
                 break
         return verdict
@@ -399,8 +404,8 @@ class MergeServer:
 
     # The ends of merges.
 
-    def _conclude(self, actor: Actor, queue: QueueState, seen: Seen) -> Op[bool]:
-        """End the merges that the target contains, after its folder has followed."""
+    def _conclude(self, actor: Actor, queue: QueueState, seen: Seen) -> Op[list[QueuedMerge]]:
+        """End the merges that the target contains, after its folder has followed; returns them."""
         attempt, name = queue.target.attempt, self._name
         if attempt is not None and attempt.landing and seen.base == attempt.tip and seen.checkout:
             follow = partial(self._repository.follow, seen.checkout, attempt.base, attempt.tip)
@@ -408,13 +413,13 @@ class MergeServer:
                 self._say(f"{_overwrites(name, seen.checkout, error)}; {name} itself has moved")
         done = [each for each in queue.waiting if each.merge.commit in seen.contained]
         if not done:
-            return False
+            return []
         yield from self._own(actor, self._service.conclude(actor, name, done, seen.base))
         for each in done:
             self._merged += 1
             self._told(_done(each, seen.base))
         yield InThread(partial(self._forget, seen, done, done))
-        return True
+        return done
 
     def _bounce(self, actor: Actor, found: QueuedMerge, why: Bounce) -> Op[Round]:
         bouncing = self._service.bounce(actor, self._name, found, why)

@@ -85,6 +85,7 @@ class ClaimService(ClaimAttempts):
         self, identity: Identity, task: str, *, ttl: float | None, wait: float
     ) -> Op[task_outcomes.ClaimOutcome]:
         """Claim one task; with ``wait``, wait until it can be claimed."""
+        yield from self._require_budget(identity, task)
         attempt = self.new_attempt(identity, ttl)
         request = self.request_for(attempt, task)
         if wait:
@@ -111,6 +112,7 @@ class ClaimService(ClaimAttempts):
         Up to ``limit`` tasks are claimed by one commit, as far as they are simply ready
         (``several_claims.py``).  ``asleep`` is called before each sleep of a wait.
         """
+        yield from self._require_budget(identity)
         attempt, able = self.new_attempt(identity, ttl), frozenset(can)
         attempt.limit = limit
         if attempt.began >= self._fast_path_from:
@@ -157,8 +159,17 @@ class ClaimService(ClaimAttempts):
         attempt = self.new_attempt(identity, ttl)
         return SeveralClaims(self, attempt, frozenset(can), limit, apart=apart)
 
+    def _require_budget(self, identity: Identity, task: str = "") -> Op[None]:
+        """Refuse a claim of an agent, or of a task, whose budget is used up."""
+        if (yield from self.runner.has_budget()):
+            from interlock.nouns.budgets.service import require_budget
+
+            yield from require_budget(identity.actor.agent, task)
+
     def _may_follow(self) -> bool:
-        """Whether a claim may go along with the end of another task."""
+        """Whether a claim may go along with the end of another task; not where budgets count."""
+        if self.runner.budgeted:
+            return False
         self._calls += 1
         if not self._calls % _HOUSEKEEPING_EVERY:
             self._calls -= 1  # the call that follows does it

@@ -91,6 +91,7 @@ class Supervision:
         self._lock = threading.Lock()
         self._lines: set[IO[bytes]] = set()
         self._over = False
+        self._prepared: Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -104,6 +105,23 @@ class Supervision:
             self._over = True
             for line in self._lines:
                 line.close()
+            unused, self._prepared = self._prepared, None
+        if unused is not None:
+            for end in (unused.stdin, unused.stdout):
+                cast("IO[bytes]", end).close()
+            _end(unused)
+
+    def prepare(self) -> None:
+        """Start the helper of the next command now: it is ready when that is asked for."""
+        with self._lock:
+            if not self._over and self._prepared is None:
+                with suppress(OSError):  # the command says so
+                    self._prepared = _helper()
+
+    def _take_helper(self) -> Popen[bytes]:
+        with self._lock:
+            ready, self._prepared = self._prepared, None
+        return _helper() if ready is None else ready
 
     def run(
         self,
@@ -143,16 +161,7 @@ class Supervision:
 
     def _ask(self, request: bytes, limit: float) -> bytes:
         """Send the request to a new helper, and return its reply; empty if there is none."""
-        import subprocess
-
-        with subprocess.Popen(  # noqa: S603 - this interpreter
-            helper_command("supervisor"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,  # an interrupt from the terminal is for this process
-        ) as helper:
+        with self._take_helper() as helper:
             line, answers = cast("IO[bytes]", helper.stdin), cast("IO[bytes]", helper.stdout)
             try:
                 with self._lock:  # so that the line is not closed while it is written to
@@ -260,6 +269,20 @@ def _request(
         }
     )
     return b"%d\n%b" % (len(request), request)
+
+
+def _helper() -> Popen[bytes]:
+    """A new helper, which waits for its request."""
+    import subprocess
+
+    return subprocess.Popen(  # noqa: S603 - this interpreter
+        helper_command("supervisor"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        start_new_session=True,  # an interrupt from the terminal is for this process
+    )
 
 
 def _no_helper(error: OSError) -> Ended:

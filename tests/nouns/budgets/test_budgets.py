@@ -1,0 +1,173 @@
+"""Budgets: usage is counted once, and a limit refuses claims with the figure."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock.errors import BadInput, NotAllowed
+from interlock.nouns.budgets import budget as core
+from interlock.nouns.budgets import transcripts
+from interlock.nouns.budgets.budget import TokenUsage, TranscriptPlace
+from interlock.nouns.tasks.task_outcomes import Claimed
+from interlock.testing.audit import audit
+from interlock.testing.testbed import Client, Stepper, Testbed
+
+
+def claude(id_: str, output: int, **more: Any) -> bytes:
+    usage = {"input_tokens": 10, "output_tokens": output, "cache_read_input_tokens": 100, **more}
+    line = {"type": "assistant", "message": {"id": id_, "usage": usage}}
+    return json.dumps(line).encode() + b"\n"
+
+
+def codex(total: int, cached: int = 0) -> bytes:
+    usage = {"input_tokens": total, "cached_input_tokens": cached, "output_tokens": 1}
+    info = {"total_token_usage": usage}
+    return json.dumps({"payload": {"type": "token_count", "info": info}}).encode() + b"\n"
+
+
+@pytest.fixture
+def bed() -> Testbed:
+    return Testbed()
+
+
+@pytest.fixture(params=["local", "network"])
+def ada(request: pytest.FixtureRequest, bed: Testbed) -> Client:
+    return (bed.client if request.param == "local" else bed.remote)("ada", ttl=10_000_000.0)
+
+
+def counted(client: Client, path: Path, **more: Any) -> int:
+    done = client.run(client.fleet.budgets.count(transcript=path, **more))
+    assert isinstance(done, core.SpendingCounted)
+    return done.added
+
+
+def spent(client: Client, thing: str) -> int:
+    found = client.run(client.fleet.budgets.show(thing))
+    return sum(each.tokens for each in found)
+
+
+def test_a_message_that_is_written_several_times_counts_once_with_its_last_usage() -> None:
+    lines = [claude("a", 1), claude("b", 5), claude("a", 7), claude("a", 7), b"{broken\n", b"[]\n"]
+    whole, place = transcripts.counted(lines, TranscriptPlace())
+    assert whole == TokenUsage(input=20, output=12, cache_read=200)
+    assert place.offset == sum(map(len, lines))
+    parts, at = core.NO_USAGE, TranscriptPlace()
+    for line in lines:
+        added, at = transcripts.counted([line], at)
+        parts = parts.plus(added)
+    assert (parts, at) == (whole, place)
+
+
+def test_totals_of_codex_count_by_their_difference_and_begin_again_with_a_session() -> None:
+    added, _ = transcripts.counted([codex(100, 40), codex(150, 40), codex(30)], TranscriptPlace())
+    assert added == TokenUsage(input=60 + 50 + 30, output=1 + 0 + 1, cache_read=40)
+
+
+@pytest.mark.parametrize("odd", [-5, "many", 10**30, None, True, [1]])
+def test_odd_numbers_of_a_transcript_count_for_nothing(odd: object) -> None:
+    added, _ = transcripts.counted([claude("a", 1, input_tokens=odd)], TranscriptPlace())
+    assert added.input in (0, 1)  # a truth value is a number in JSON's eyes of Python
+    assert added.output == 1
+
+
+def test_a_transcript_is_counted_from_where_the_last_call_stopped(
+    bed: Testbed, ada: Client, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(claude("a", 1) + claude("b", 2)[:-1])  # its last line is not whole yet
+    assert counted(ada, path, task="t1") == 111
+    assert counted(ada, path, task="t1") == 0
+    with path.open("ab") as file:
+        file.write(b"\n" + claude("b", 4))
+    assert counted(ada, path) == 114
+    path.write_bytes(claude("c", 1))  # another file under the same name
+    assert counted(ada, path) == 111
+    assert spent(ada, "agent/ada") == 336
+    assert spent(ada, "task/t1") == 111
+    with pytest.raises(BadInput, match="cannot be read"):
+        counted(ada, tmp_path / "nowhere")
+    assert audit(bed.store) == []
+
+
+def test_two_readers_of_one_transcript_count_it_once_whatever_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b"".join(claude(f"m{n}", 1) for n in range(3)))
+    for number in count():
+        bed = Testbed()
+        one, two = (bed.remote("ada", ttl=10_000_000.0) for _ in range(2))
+        first = Stepper(one.fleet.budgets.count(transcript=path), one.store, bed.clock)
+        for _ in range(number):
+            first.go()
+        over = first.done
+        counted(two, path)
+        first.run()
+        assert spent(two, "agent/ada") == 333, number
+        assert audit(bed.store) == []
+        if over:
+            break
+    assert number > 2
+
+
+def test_a_limit_refuses_claims_with_the_figure_and_others_go_on(bed: Testbed, ada: Client) -> None:
+    lead = bed.client("lead", ttl=10_000_000.0)
+    for name in ("t1", "t2", "t3"):
+        lead.run(lead.tasks.publish(name))
+    lead.run(lead.fleet.budgets.set("agent/*", tokens=100))
+    got = ada.run(ada.tasks.next())
+    assert isinstance(got, Claimed)
+    ada.run(ada.fleet.budgets.count(output=150, task=got.task))
+    done = ada.run(ada.tasks.complete(got.task, token=got.token))  # what runs goes on
+    assert done
+    with pytest.raises(NotAllowed, match="150 of 100 tokens are spent"):
+        ada.run(ada.tasks.next())
+    with pytest.raises(NotAllowed, match="agent/ada is used up"):
+        ada.run(ada.tasks.claim("t2"))
+    assert isinstance(lead.run(lead.tasks.claim("t2")), Claimed)
+    assert [each.kind for each in lead.run(lead.fleet.health()).problems] == ["full"]
+    lead.run(lead.fleet.budgets.set("agent/ada", tokens=1000))  # her own limit counts
+    assert isinstance(ada.run(ada.tasks.next()), Claimed)
+    assert audit(bed.store) == []
+
+
+@pytest.mark.parametrize(
+    ("thing", "limit"),
+    [("fleet", {"tokens": 10}), ("task/t", {"cost": "0.5"}), ("fleet", {"cost": 1})],
+)
+def test_fleets_and_tasks_have_budgets_in_tokens_and_money(
+    bed: Testbed, thing: str, limit: dict[str, Any]
+) -> None:
+    ada, bob = (bed.client(name, ttl=10_000_000.0) for name in ("ada", "bob"))
+    bob.run(bob.tasks.publish("t"))
+    bob.run(bob.fleet.budgets.set(thing, **limit))
+    assert ada.run(ada.fleet.budgets.exceeded(task="t")) == ""
+    bob.run(bob.fleet.budgets.count(input=20, cost=1.5, task="t"))
+    assert "is used up" in ada.run(ada.fleet.budgets.exceeded(task="t"))
+    with pytest.raises(NotAllowed, match="is used up"):
+        ada.run(ada.tasks.claim("t"))
+    assert ada.run(ada.fleet.budgets.drop(thing))
+    assert not ada.run(ada.fleet.budgets.drop(thing))
+    assert isinstance(ada.run(ada.tasks.claim("t")), Claimed)
+
+
+def test_a_client_that_was_there_before_notices_a_limit_within_a_minute(bed: Testbed) -> None:
+    ada, lead = bed.client("ada", ttl=10_000_000.0), bed.client("lead", ttl=10_000_000.0)
+    ada.run(ada.tasks.next())
+    lead.run(lead.fleet.budgets.set("agent/ada", tokens=0))
+    bed.clock.advance(61)
+    with pytest.raises(NotAllowed, match="0 of 0 tokens"):
+        ada.run(ada.tasks.next())
+
+
+@pytest.mark.parametrize(
+    ("thing", "limit"),
+    [("fleet", {}), ("lock/x", {"tokens": 1}), ("fleet", {"tokens": -1}), ("fleet", {"cost": "x"})],
+)
+def test_a_wrong_limit_is_refused(bed: Testbed, thing: str, limit: dict[str, Any]) -> None:
+    ada = bed.client("ada")
+    with pytest.raises(BadInput):
+        ada.run(ada.fleet.budgets.set(thing, **limit))
