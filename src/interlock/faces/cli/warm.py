@@ -39,21 +39,21 @@ LENGTH = 4
 KILLED = 4
 _PEER = 12
 """The bytes of the credentials of a peer: pid, uid, gid."""
+_PRIME = 4_294_967_291
 _CONFINED = ("NoNewPrivs:", "Seccomp:", "CapEff:")
 
 
 def socket_path() -> str:
     """Where the warm process of this user, interpreter and package listens."""
-    from binascii import crc32
-
-    which = crc32(f"{sys.prefix}\n{sys.version}\n{PACKAGE}".encode(errors="surrogateescape"))
+    text = f"{sys.prefix}\n{sys.version}\n{PACKAGE}".encode(errors="surrogateescape")
+    which = int.from_bytes(text, "big") % _PRIME  # a hash that needs no import
     folder = os.environ.get("XDG_RUNTIME_DIR") or "/tmp"  # noqa: S108 - the peer's uid is checked
     return f"{folder}/interlock-{os.geteuid()}-{which:08x}"
 
 
 def stamp() -> tuple[str, ...]:
     """What must be equal in both processes, so that a command has the same answer in either."""
-    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as status:
         confined = [line for line in status if line.startswith(_CONFINED)]
     return (
         PACKAGE,
