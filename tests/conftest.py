@@ -48,9 +48,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items if not _everyday(config) else ():
-        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+    for item in items:
+        searches = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        if (searches and not _everyday(config)) or _left_to_proof(item):
             item.add_marker("proof")
+
+
+def _left_to_proof(item: pytest.Item) -> bool:
+    """Whether a test with the mark ``proof_on`` is the one on that engine."""
+    mark, call = item.get_closest_marker("proof_on"), getattr(item, "callspec", None)
+    return mark is not None and call is not None and mark.args[0] in call.id.split("-")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

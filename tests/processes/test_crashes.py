@@ -48,6 +48,7 @@ def got(tmp_path: Path, number: int) -> int:
     return sum(book.read_bytes().count(b"got") for book in tmp_path.glob(f"notes{number}.*"))
 
 
+@pytest.mark.proof_on("etcd")
 def test_kills_at_random_moments_lose_nothing(
     url: str, tmp_path: Path, programs: ProcessGroup
 ) -> None:

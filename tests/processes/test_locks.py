@@ -79,6 +79,7 @@ def chaos(
     return checks.notes(str(tmp_path / "notes*"))
 
 
+@pytest.mark.proof_on("etcd")
 def test_random_kills_and_stops_break_no_promise(
     url: str, tmp_path: Path, programs: ProcessGroup
 ) -> None:

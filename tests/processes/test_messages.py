@@ -118,6 +118,7 @@ def subscribed(url: str, pairs: list[str]) -> None:
                 fleet.messages.subscribe(sender)
 
 
+@pytest.mark.proof_on("etcd")
 def test_whoever_is_killed_between_any_two_steps_loses_and_doubles_nothing(
     url: str, posters: ProcessGroup, tmp_path: Path
 ) -> None:
@@ -152,6 +153,7 @@ def heard(actor: Process, many: int) -> None:
         actor.write_line()
 
 
+@pytest.mark.proof_on("etcd")
 def test_kills_at_random_moments_lose_and_double_nothing(
     url: str, posters: ProcessGroup, tmp_path: Path
 ) -> None:

@@ -149,6 +149,7 @@ def running(url: str, name: str) -> Iterator[tuple[interlock.Fleet, Heard]]:
         assert not thread.is_alive()
 
 
+@pytest.mark.proof_on("etcd")
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_loop_goes_on_where_it_was_after_an_outage_longer_than_its_session(
     server: Engine, name: str

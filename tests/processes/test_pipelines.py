@@ -28,6 +28,7 @@ def movers() -> Iterator[ProcessGroup]:
         yield everybody
 
 
+@pytest.mark.proof_on("etcd")
 def test_of_two_processes_that_advance_at_once_one_wins_and_the_other_is_told_who(
     url: str, movers: ProcessGroup
 ) -> None:
@@ -52,6 +53,7 @@ def test_of_two_processes_that_advance_at_once_one_wins_and_the_other_is_told_wh
     checks.sound(url)
 
 
+@pytest.mark.proof_on("etcd")
 def test_an_advancer_that_is_killed_at_any_commit_leaves_a_pipeline_that_goes_on(
     url: str, movers: ProcessGroup
 ) -> None:

@@ -174,6 +174,7 @@ OF_EXECUTOR = [
 ]
 
 
+@pytest.mark.proof_on("redis")
 def test_an_executor_that_is_killed_between_any_two_steps_leaves_each_request_to_the_next(
     trio: Trio, programs: ProcessGroup
 ) -> None:
@@ -216,6 +217,7 @@ OF_ASKER = [
 """Also whether the asker only sends, or waits for the result."""
 
 
+@pytest.mark.proof_on("redis")
 def test_an_asker_that_is_killed_between_any_two_steps_has_one_answer_when_it_asks_again(
     trio: Trio, programs: ProcessGroup
 ) -> None:

@@ -27,6 +27,7 @@ def store(url: str) -> Iterator[Store]:
         yield opened
 
 
+@pytest.mark.proof_on("etcd")
 def test_four_processes_write_and_seal_and_the_log_stays_small(
     url: str, store: Store, sealers: ProcessGroup
 ) -> None:
@@ -66,6 +67,7 @@ def test_whoever_is_killed_between_two_steps_leaves_a_whole_record(
     assert rows[0][0] > mark(store).revision, "what is sealed is trimmed in the end"
 
 
+@pytest.mark.proof_on("etcd")
 def test_four_sealers_killed_at_random_moments_seal_everything_once(
     url: str, store: Store, sealers: ProcessGroup
 ) -> None:

@@ -80,6 +80,7 @@ def chaos(
     return sum(shares.values(), start=Counter[int]())
 
 
+@pytest.mark.proof_on("etcd")
 def test_kills_and_stops_never_lead_to_more_than_there_is(
     builds: str, tmp_path: Path, programs: ProcessGroup
 ) -> None:
@@ -97,6 +98,7 @@ def test_long_chaos_never_leads_to_more_than_there_is(
     assert sizes.total() > fewer(builds, 300)
 
 
+@pytest.mark.proof_on("etcd")
 def test_a_queue_whose_holders_are_all_killed_is_served_within_their_ttl(
     builds: str, programs: ProcessGroup
 ) -> None:
@@ -126,6 +128,7 @@ def slots(fleet: interlock.Fleet, name: str = "builds") -> SemaphoreView:
     return shown
 
 
+@pytest.mark.proof_on("etcd")
 @pytest.mark.parametrize(
     ("url", "things"),
     [("sqlite", "sem/s{0}=3"), *((e, SEVERAL) for e in ("sqlite", "redis", "etcd"))],

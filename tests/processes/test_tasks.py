@@ -51,6 +51,7 @@ def done_once(url: str, many: int) -> None:
     checks.sound(url)
 
 
+@pytest.mark.proof_on("etcd")
 def test_whoever_is_killed_between_any_two_steps_leaves_nothing_undone(
     url: str, doers: ProcessGroup
 ) -> None:

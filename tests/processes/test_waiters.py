@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from tests.processes import checks
 from tests.processes.helpers import LockWaiters, ProcessGroup, store_times, until
 
@@ -13,6 +14,7 @@ from interlock.nouns.grants.lock import LockReleased
 STEPS = 11
 
 
+@pytest.mark.proof_on("etcd")
 def test_a_waiter_killed_after_any_step_costs_its_ttl_and_no_more(
     url: str, programs: ProcessGroup
 ) -> None:
