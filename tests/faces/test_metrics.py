@@ -278,3 +278,16 @@ def test_a_reading_is_bounded_where_a_store_is_large(monkeypatch: pytest.MonkeyP
     assert found.partial
     assert values(metrics_to_text(found))["interlock_tasks ready"] == 50
     assert values(metrics_to_text(found))["interlock_metrics_partial"] == 1
+
+
+@pytest.mark.parametrize("engine", ["redis", "etcd"])
+def test_a_server_has_the_same_metrics(engine: str, request: pytest.FixtureRequest) -> None:
+    with interlock.connect(request.getfixturevalue(f"{engine}_url"), agent="ada") as fleet:
+        fleet.tasks.publish("build")
+        text = metrics_to_text(_metrics(fleet))
+    assert lint(text) == []
+    found = values(text)
+    assert found["interlock_tasks ready"] == 1
+    assert found["interlock_log_entries"] > 0
+    assert found["interlock_store_size_bytes"] > 0
+    assert f'engine="{engine}"' in text
