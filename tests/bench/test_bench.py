@@ -120,6 +120,10 @@ def test_sqlite_is_measured_beside_the_file_that_was_named(tmp_path: Path) -> No
         assert os.listdir(tmp_path) == []
 
 
+def test_a_command_is_measured_with_and_without_a_warm_process(tmp_path: Path) -> None:
+    assert measured(str(tmp_path), "cold") == ["cold lock acquire", "warm lock acquire"]
+
+
 def test_a_server_is_measured_as_its_callers_see_it(tmp_path: Path) -> None:
     assert measured(str(tmp_path), "http") == ["http, warm lock acquire"]
     assert measured(str(tmp_path), "http-event") == ["event to an open stream"]
