@@ -16,6 +16,7 @@ import { VIEWS } from "./views.js";
 import { paintBanner, setTrouble } from "./banner.js";
 
 const NEEDS = ["health", "decisions", "quarantine", "tasks"];
+const NARROW = 760; // as in layout.css: the views are a strip that scrolls sideways
 let current = null; // {view, opened}
 
 function openView() {
@@ -31,9 +32,6 @@ function openView() {
   }
   activate([...view.uses, ...(params().show ? USED_BY_DETAIL : [])]);
   paintAll();
-  nextFrame("current view", () =>
-    byId("nav").querySelector("[aria-current]")?.scrollIntoView({ inline: "nearest", block: "nearest" }),
-  );
 }
 
 function paintAll() {
@@ -113,6 +111,7 @@ function paintNav() {
       h("span.who", person.agent ? `${person.agent.replace(/^person:/, "")} · ${person.role}` : ""),
     ),
   );
+  if (innerWidth <= NARROW) byId("nav").querySelector("[aria-current]")?.scrollIntoView({ inline: "center" });
   if (focused) byId("nav").querySelector(`[data-view="${focused}"]`).focus();
 }
 

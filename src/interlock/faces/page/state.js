@@ -77,7 +77,11 @@ function schedule(name) {
   const state = states[name];
   if (!state.dirty || state.busy || state.timer || !active.has(name)) return;
   const least = shown.has(name) ? RESOURCES[name].least || 0 : UNSEEN_PAUSE;
-  const due = state.last ? state.last + Math.max(state.pause, least) : shown.has(name) ? 0 : begun + UNSEEN_START;
+  const due = state.last
+    ? state.last + Math.max(state.pause, least)
+    : shown.has(name)
+      ? 0
+      : begun + UNSEEN_START;
   state.timer = setTimeout(
     () => {
       state.timer = 0;
