@@ -24,10 +24,10 @@ PLAIN := $(VENV)-plain
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench load compare grow swarms proof servers reference messages lock clean
+.PHONY: conformance help demo test check bench load compare grow swarms proof servers reference messages lock clean
 
 help: ## Show this text
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(RUN) ## See it work: agents, a crash, and who takes over
 	@$(BIN)/interlock demo
@@ -66,6 +66,9 @@ swarms: $(RUN) servers ## Let ten swarms ask each other for a minute, killed and
 
 proof: $(TEST) servers ## Run the long searches for a broken promise
 	@$(BIN)/python -m pytest -m proof --timeout 3600 $(PYTEST_ARGS)
+
+conformance: $(TEST) ## Run the official MCP conformance suite (npm) against a server of our own
+	@tools/conformance $(abspath $(BIN))/interlock
 
 servers:
 	@tools/servers

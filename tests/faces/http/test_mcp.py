@@ -77,6 +77,23 @@ def test_a_session_is_its_handle_and_its_end_releases_what_it_holds(
     assert ask(up, "tools/list", {}, **one).status == 404
 
 
+def test_prompts_and_resources_say_what_the_store_has(up: Served, home: Shell) -> None:
+    one = begin(up, "?agent=reader")
+    home.run("send", "reader", "look at the board", "--agent", "eve", "--hold")
+    listed = ask(up, "resources/list", {}, **one).json["result"]["resources"]
+    texts = {
+        each["name"]: ask(up, "resources/read", {"uri": each["uri"]}, **one).json["result"]
+        for each in listed
+    }
+    assert "look at the board" in texts["inbox"]["contents"][0]["text"]
+    assert "tasks:" in texts["board"]["contents"][0]["text"]
+    assert ask(up, "prompts/list", {}, **one).json["result"]["prompts"][0]["name"] == "primer"
+    primer = ask(up, "prompts/get", {"name": "primer"}, **one).json["result"]["messages"]
+    assert "task_next" in primer[0]["content"]["text"]
+    wrong = ask(up, "resources/read", {"uri": "file:///etc/passwd"}, **one).json["error"]
+    assert wrong["code"] == -32602
+
+
 def stateless(server: Served, tool: str, query: str, **arguments: Any) -> Answered:
     params = {"name": tool, "arguments": arguments, "_meta": STATELESS}
     headers = {

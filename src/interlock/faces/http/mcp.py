@@ -29,7 +29,7 @@ from interlock.client import begun
 from interlock.core import validate
 from interlock.core.wait import SESSION_CALLER
 from interlock.errors import InterlockError
-from interlock.faces.http.access import Caller, Refused, needed
+from interlock.faces.http.access import Caller, Refused, needed, require
 from interlock.faces.http.sessions import require_speaker
 from interlock.faces.mcp.agent import ConnectedAgent
 from interlock.faces.mcp.protocol import (
@@ -39,11 +39,13 @@ from interlock.faces.mcp.protocol import (
     STATELESS,
     WRONG_VERSION,
     Json,
+    ProtocolError,
     ToolAnswer,
     ToolCall,
     ToolServer,
     stateless_version,
 )
+from interlock.faces.mcp.reading import Reading
 from interlock.faces.mcp.tools import ToolSet
 from interlock.faces.mcp.words import INSTRUCTIONS
 
@@ -100,7 +102,14 @@ class McpSession:
             has_tool=self._tools.has,
             call=self._call,
             start=lambda work: work(),
+            reading=Reading(self._reader).answer,
         )
+
+    def _reader(self) -> Fleet:
+        if not self._named:
+            raise ProtocolError(INVALID_PARAMS, _NAMELESS)
+        require(self.caller, "act", "an agent")
+        return self.agent.client()
 
     def _call(self, call: ToolCall) -> ToolAnswer:
         tool = self._tools.find(call.tool)
@@ -198,6 +207,10 @@ class McpSessions:
             error = {"code": _MISMATCH, "message": f"{wrong} is not that of the body"}
             answer = {"jsonrpc": "2.0", "id": _id(message), "error": error}
             return McpAnswer(400, msgspec.json.encode(answer))
+        if isinstance(message, dict) and message.get("method") == "initialize":
+            error = {"code": NO_METHOD, "message": "there is no initialize in this version"}
+            answer = {"jsonrpc": "2.0", "id": _id(message), "error": error}
+            return McpAnswer(404, msgspec.json.encode(answer))
         server = session.tool_server()
         watch = threading.Thread(target=_cancel_when, args=(gone, server), daemon=True)
         if isinstance(message, dict) and message.get("method") == "tools/call":

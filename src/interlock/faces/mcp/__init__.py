@@ -3,6 +3,7 @@
 protocol.py   a message in, messages out: both eras of the protocol; knows no tool and no store
 tools.py      the tools, made from the declarations of operations
 agent.py      the agent behind a connection: its session, its calls, the mail for it
+reading.py    prompts and resources
 words.py      outcomes in words for a model: bounded, with the next step
 stdio.py      ``interlock mcp``: the transport over standard input and output
 """

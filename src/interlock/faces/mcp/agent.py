@@ -104,6 +104,10 @@ class ConnectedAgent:
             return answer
         return answer._replace(text="\n".join([answer.text, *self._along(fleet)]))
 
+    def client(self) -> Fleet:
+        """The client of the agent; its session begins now if it has not begun."""
+        return self._joined("")
+
     def leave(self) -> None:
         """End the session, which releases everything."""
         with self._lock:

@@ -102,7 +102,8 @@ class ToolServer:
     """One connection: answers its messages, and runs its calls.
 
     ``tools`` lists the tools; ``call`` carries out a call and returns what the model reads, None
-    if there is no such tool; ``start`` runs a function without waiting for it.
+    if there is no such tool; ``start`` runs a function without waiting for it.  ``reading`` answers
+    methods about prompts and resources, with None for any other one.
     """
 
     def __init__(
@@ -113,12 +114,14 @@ class ToolServer:
         has_tool: Callable[[str], bool],
         call: Callable[[ToolCall], ToolAnswer],
         start: Callable[[Callable[[], None]], None],
+        reading: Callable[..., Json | None] | None = None,
     ) -> None:
         self._instructions = instructions
         self._tools = tools
         self._has_tool = has_tool
         self._call = call
         self._start = start
+        self._reading = reading
         self._client = ""
         self._running: dict[tuple[type, Id], ToolCall] = {}
         self._lock = threading.Lock()
@@ -200,13 +203,17 @@ class ToolServer:
         stateless = _is_stateless(method, params)
         if method == "server/discover":
             known = {"supportedVersions": list(STATELESS), **self._about()}
-            return {**known, **_cacheable()}
+            return {**known, **cacheable()}
         if method == "tools/list":
             if params.get("cursor") is not None:
                 raise ProtocolError(INVALID_PARAMS, "all tools are on one page; leave cursor out")
-            return {"tools": list(self._tools()), **(_cacheable() if stateless else {})}
+            return {"tools": list(self._tools()), **(cacheable() if stateless else {})}
         if method == "ping" and not stateless:
             return {}
+        if self._reading is not None:
+            found = self._reading(method, params, stateless=stateless)
+            if found is not None:
+                return found
         raise ProtocolError(NO_METHOD, f"there is no method {_shown(method)} here")
 
     def _initialized(self, params: Json) -> Json:
@@ -219,10 +226,13 @@ class ToolServer:
 
     def _about(self) -> Json:
         return {
-            "capabilities": {"tools": {}},
+            "capabilities": {"tools": {}, **self._readable()},
             "serverInfo": {"name": "interlock", "version": __version__},
             "instructions": self._instructions,
         }
+
+    def _readable(self) -> Json:
+        return {} if self._reading is None else {"prompts": {}, "resources": {}}
 
     def _begin(self, id_: Id, params: Json, send: Send) -> None:
         """Start a call; it is answered when it is done."""
@@ -312,8 +322,9 @@ def _is_stateless(method: str, params: Json) -> bool:
     return True
 
 
-def _cacheable() -> Json:
-    return {"resultType": "complete", "ttlMs": _CACHED, "cacheScope": "private"}
+def cacheable(milliseconds: int = _CACHED) -> Json:
+    """What a result of the stateless era says about how long it may be kept."""
+    return {"resultType": "complete", "ttlMs": milliseconds, "cacheScope": "private"}
 
 
 def _parts(message: Json) -> tuple[str | None, Json]:

@@ -23,7 +23,7 @@ from interlock.core.wait import SESSION_CALLER
 from interlock.faces.cli.command import note, stoppable
 from interlock.faces.cli.connect import CommandIdentity, opened, speak_up
 from interlock.faces.mcp.agent import ConnectedAgent
-from interlock.faces.mcp.protocol import MOST_CALLS, ToolServer
+from interlock.faces.mcp.protocol import MOST_CALLS, Json, ToolServer
 from interlock.faces.mcp.tools import ToolSet
 from interlock.faces.mcp.words import INSTRUCTIONS
 from interlock.threads import background
@@ -71,6 +71,7 @@ def serve(parsed: Parsed) -> int:
         has_tool=tools.has,
         call=agent.call,
         start=workers.start,
+        reading=lambda *args, **named: _reading(agent, *args, **named),
     )
     stoppable()
     if os.isatty(source):
@@ -86,6 +87,15 @@ def serve(parsed: Parsed) -> int:
         workers.finish(_PATIENCE)
         agent.leave()
     return 0
+
+
+def _reading(agent: ConnectedAgent, method: str, params: Json, *, stateless: bool) -> Json | None:
+    """Prompts and resources, which most hosts never ask for: imported when one does."""
+    if not method.startswith(("prompts/", "resources/")):
+        return None
+    from interlock.faces.mcp.reading import Reading
+
+    return Reading(agent.client).answer(method, params, stateless=stateless)
 
 
 def lines(source: int, longest: int = LONGEST_LINE) -> Iterator[bytes | None]:
