@@ -26,7 +26,7 @@ import interlock
 from interlock import demo
 from interlock.core.decision import Event
 from interlock.core.entry import RecordLine
-from interlock.demo import run_demo
+from interlock.demo import lasting_ttl, run_demo
 from interlock.demo.display import result_lines, try_next
 from interlock.demo.results import gather
 from interlock.demo.scenario import Build, Observations
@@ -466,3 +466,28 @@ def _ended(handle: int) -> bool:
     ready = bool(select.select([handle], [], [], 60.0)[0])
     os.close(handle)
     return ready
+
+
+@pytest.mark.parametrize(
+    ("seconds", "wanted", "expected"),
+    [(0.001, 2.0, 2.0), (0.5, 2.0, 12), (9, 2.0, 30), (9, 60, 60)],
+)
+def test_sessions_last_for_the_commits_of_all_workers(
+    seconds: float,
+    wanted: float,
+    expected: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store that is slow now must not end the sessions of workers that live."""
+    now = [0.0]
+    monkeypatch.setattr("interlock.demo.time.monotonic", lambda: now[0])
+    with interlock.connect(str(tmp_path / "demo.db"), "demo", join=False) as fleet:
+        acquire = fleet.locks.acquire
+
+        def slow(name: str) -> object:
+            now[0] += seconds
+            return acquire(name)
+
+        monkeypatch.setattr(fleet.locks, "acquire", slow)
+        assert lasting_ttl(fleet, wanted, workers=8) == expected

@@ -11,6 +11,7 @@ display.py   the screen: a table redrawn in place, or plain lines
 from __future__ import annotations
 
 import io
+import math
 import os
 import signal
 import sys
@@ -25,11 +26,16 @@ from typing import TYPE_CHECKING, NoReturn
 from interlock.errors import BadInput, StoreTrouble
 
 if TYPE_CHECKING:
+    from interlock import Fleet
     from interlock.demo.results import DemoResult
 
 INTERRUPTED = 130
 PACE = 0.1
 """Seconds that a task takes when people watch."""
+_PROBE = "latency"
+"""The lock that is taken to see how long a commit takes."""
+_TRIED_COMMITS = 3
+_LONGEST_TTL = 30.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -82,7 +88,7 @@ def _run(store: str | None, *, json: bool, ttl: float, workers: int) -> DemoResu
             agent="",
             can=(),
             ledger=os.path.join(folder, "merged"),
-            ttl=max(ttl, fleet.store.capabilities.min_ttl),
+            ttl=lasting_ttl(fleet, ttl, workers),
             pace=PACE * screen.leisure,
         )
         began = time.monotonic()
@@ -106,6 +112,22 @@ def _run(store: str | None, *, json: bool, ttl: float, workers: int) -> DemoResu
         )
         screen.report(result)
         return result
+
+
+def lasting_ttl(fleet: Fleet, ttl: float, workers: int) -> float:
+    """The ttl for sessions that do not expire because the store is slow, or the machine is busy.
+
+    Commits of all workers may come one after the other, and a session is renewed three times in
+    its ttl: so it lasts for three commits of each worker, as long as they take now.
+    """
+    spans = []
+    for _ in range(_TRIED_COMMITS):
+        began = time.monotonic()
+        fleet.locks.acquire(_PROBE)
+        spans.append(time.monotonic() - began)
+        fleet.locks.release(_PROBE)
+    needed = 3 * workers * sorted(spans)[_TRIED_COMMITS // 2]
+    return max(ttl, fleet.store.capabilities.min_ttl, min(math.ceil(needed), _LONGEST_TTL))
 
 
 @contextmanager

@@ -40,6 +40,8 @@ from interlock.nouns.grants.semaphore import SemaphoreView
 
 FRAME = 0.1
 PATIENCE = 60.0
+TTLS = 10
+"""How many ttls it waits for one thing on a slow store, where a ttl is long."""
 TRIES = 3
 STOPPING = 5.0
 """Seconds in which all agents leave that a message asked to stop; it takes milliseconds."""
@@ -345,11 +347,12 @@ class Scenario:
             self._step(left)
 
     def _until(self, true: Callable[[], bool], what: str, longer: float = 0.0) -> None:
-        ends = time.monotonic() + PATIENCE + longer
+        longest = max(PATIENCE, TTLS * self._job.ttl) + longer
+        ends = time.monotonic() + longest
         while not true():
             left = ends - time.monotonic()
             if left <= 0:
-                raise DemoFailed(f"waited {PATIENCE + longer:g} s in vain until {what}")
+                raise DemoFailed(f"waited {longest:g} s in vain until {what}")
             self._step(left)
 
     def _step(self, left: float) -> None:
