@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,16 @@ def test_a_store_that_cannot_be_read_denies_edits_and_says_so(shop: Path, harm: 
     out, err, status = send("claude", event(shop, "PostToolBatch", tool_calls=[]))
     assert (out, status) == ({}, 1)
     assert err.startswith("interlock hook:")
+
+
+def test_a_server_that_is_away_denies_edits_in_time(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("redis")
+    monkeypatch.setenv("INTERLOCK_STORE", "redis://127.0.0.1:1")
+    begin = time.monotonic()
+    assert "does not answer" in denied(send("claude", edit(shop, "src/a.py")))
+    assert time.monotonic() - begin < 25
 
 
 def test_the_user_may_choose_to_go_on_without_the_check(
