@@ -53,6 +53,15 @@ def test_an_edit_of_a_reserved_file_is_denied_with_all_that_the_model_needs(shop
         assert send("claude", edit(shop, "src/a.py"))[0] == {}
 
 
+def test_an_agent_whose_budget_is_used_up_edits_nothing_more(shop: Path) -> None:
+    with fleet(shop, "lead") as lead:
+        assert lead.budgets.set(f"agent/{FIRST}", tokens=100)
+        assert not denied(send("claude", edit(shop, "src/a.py")))
+        assert lead.budgets.count(agent=FIRST, output=150)
+    assert "150 of 100 tokens are spent" in denied(send("claude", edit(shop, "src/a.py")))
+    assert not denied(send("claude", edit(shop, "src/b.py", TWO)))
+
+
 def test_the_first_agent_that_edits_a_file_has_it_until_it_stops(shop: Path) -> None:
     assert not denied(send("claude", edit(shop, "src/a.py")))
     assert not denied(send("claude", edit(shop, "src/a.py")))

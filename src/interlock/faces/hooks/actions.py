@@ -114,6 +114,8 @@ def _reserve(host: Host, event: HookEvent, place: Repository, paths: list[str]) 
     if fleet is None:  # nothing can be reserved here
         return None
     with fleet:
+        if said := _over_budget(fleet):
+            return said
         texts = [pattern.escaped(place.relative(path)) for path in dict.fromkeys(paths)]
         for begin in range(0, len(texts), r.PATTERNS):
             got = fleet.reservations.reserve(
@@ -126,6 +128,16 @@ def _reserve(host: Host, event: HookEvent, place: Repository, paths: list[str]) 
             if isinstance(got, r.ReservationConflict):
                 return _refusal(got, fleet.context.runner.clock.wall())
     return None
+
+
+def _over_budget(fleet: Fleet) -> str:
+    """Why the agent may spend no more; costs a read only if the fleet has a budget."""
+    from interlock.steps import drive
+
+    if not drive(fleet.context.runner.has_budget(), fleet.store):
+        return ""
+    said = fleet.budgets.exceeded()
+    return f"interlock: {said}. End for now, and say so; an operator may raise it." if said else ""
 
 
 def _refusal(got: r.ReservationConflict, now: float) -> str:
