@@ -144,10 +144,18 @@ def make_context(
     if clock is None:
         clock = SystemClock(suspends=store.capabilities.one_machine)
     trace = trace or os.environ.get("INTERLOCK_TRACE", "")
-    kind = Runner
-    if os.environ.get("INTERLOCK_OTEL"):
-        from interlock.runtime.tracing import TracedRunner
-
-        kind = TracedRunner
+    kind = traced_runner() if os.environ.get("INTERLOCK_OTEL") else Runner
     runner = kind(store, clock=clock, signer=entry_signer(key))
     return Context(store, agent, trace, runner, settings=settings(), **options)
+
+
+def traced_runner() -> type[Runner]:
+    """The runner whose changes have spans; BadInput if what makes them is not installed."""
+    try:
+        from interlock.runtime.tracing import TracedRunner
+    except ImportError as error:
+        raise BadInput(
+            "INTERLOCK_OTEL is set, which needs opentelemetry: pip install 'interlock[otel]'"
+            f" ('.[otel]' in a clone), or unset it ({error})"
+        ) from None
+    return TracedRunner

@@ -17,6 +17,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from opentelemetry import trace as api
+from opentelemetry.context import Context
+
 from interlock.core.decision import Decision
 from interlock.errors import BadInput, InterlockError
 from interlock.runtime.attempt import DecideOp, outcome_word
@@ -24,15 +27,6 @@ from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.runner import Decided, Runner
 from interlock.steps import Op
 from interlock.store import Item
-
-try:
-    from opentelemetry import trace as api
-    from opentelemetry.context import Context
-except ImportError as error:
-    raise BadInput(
-        "INTERLOCK_OTEL is set, which needs opentelemetry: pip install 'interlock[otel]'"
-        f" ('.[otel]' in a clone), or unset it ({error})"
-    ) from None
 
 T = TypeVar("T")
 

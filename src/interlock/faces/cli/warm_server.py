@@ -33,8 +33,8 @@ from interlock.nouns.fleet.server_noun import WarmRequest
 
 _PARTS = ("nouns", "runtime", "core", "faces", "stores", "client")
 _APART = (
-    "faces.cli.warm_server", "faces.http", "faces.mcp", "faces.page", "faces.terminal",
-    "stores.etcd", "stores.git", "stores.redis",
+    "faces.cli.warm_server", "faces.http", "faces.mcp", "faces.page", "faces.tui",
+    "runtime.tracing", "stores.etcd", "stores.git", "stores.redis",
 )  # fmt: skip
 """What is not imported: programs of their own, and engines across a network."""
 _LARGEST = 1 << 24
