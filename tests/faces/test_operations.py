@@ -98,6 +98,7 @@ def test_an_option_means_the_same_kind_of_thing_wherever_it_is_taken() -> None:
     kinds.pop("after")  # a place in an order: a revision, or an id
     kinds.pop("in")  # the folder to look in, or the time to begin in
     kinds.pop("token")  # that of a grant, or the role of a caller's
+    kinds.pop("tokens")  # those of callers to list, or of a model to count
     kinds.pop("for")  # how long, or for which host
     kinds.pop("hold")  # what is held meanwhile, or that a message is held
     assert {name: found for name, found in kinds.items() if len(found) > 1} == {}
