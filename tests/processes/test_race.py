@@ -24,7 +24,7 @@ def race_for(url: str, tasks: int) -> None:
 @pytest.mark.proof_on("etcd")
 @pytest.mark.timeout(240)
 def test_eight_processes_race_for_each_of_many_tasks_and_each_has_one_winner(url: str) -> None:
-    race_for(url, 50 if url.startswith("etcd") else 100)
+    race_for(url, 50)
 
 
 @pytest.mark.proof

@@ -829,7 +829,7 @@ MACHINES = [TaskMachine, CrampedMachine, FaultyMachine, CrampedFaultyMachine]
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_promise_is_kept(machine: type[TaskMachine]) -> None:
-    run(machine, bounds(25))
+    run(machine, bounds(15))
 
 
 @pytest.mark.proof
