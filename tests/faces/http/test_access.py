@@ -122,8 +122,8 @@ def test_every_operation_of_an_operator_exists() -> None:
 def test_a_revoked_token_is_refused_soon(closed: Served, home: Shell) -> None:
     made = home.run("up", "--token", "read", "--json").json
     assert closed.get("health", headers=bearer(made["token"])).status == 200
-    assert made["id"] in home.run("up", "--tokens").out
-    assert made["token"] not in home.run("up", "--tokens", "--json").out
+    assert made["id"] in home.run("up", "--list-tokens").out
+    assert made["token"] not in home.run("up", "--list-tokens", "--json").out
     assert home.run("up", "--revoke", made["id"]).status == 0
     ends = time.monotonic() + PATIENCE
     while closed.get("health", headers=bearer(made["token"])).status != 401:

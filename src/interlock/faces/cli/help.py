@@ -70,13 +70,6 @@ _NOUNS = {
     "guards": "guard", "job": "task", "jobs": "task", "locks": "lock", "semaphore": "sem",
     "semaphores": "sem", "slot": "sem", "slots": "sem", "tasks": "task",
 }  # fmt: skip
-_PLANNED = frozenset(
-    (
-        "budget", "hook", "merge", "open", "prime", "rebase", "reservations", "reserve", "setup",
-        "unreserve", "watch-branch",
-    )
-)  # fmt: skip
-"""Planned commands."""
 _ENDING = frozenset(("cancel", "drop", "leave", "pause", "release", "remove", "stop"))
 """Commands that end something, or release something."""
 _GIVEN = {"body": "; - for stdin", "json": "; @FILE, or - for stdin"}
@@ -182,8 +175,6 @@ def suggestion(name: str) -> str:
         return _question([_HABITS[word]])
     if word in registry.words() and verb:
         return _question(_verbs(word, verb)) or f"see 'interlock {word} --help'"
-    if word in _PLANNED:
-        return "it is planned, and not there yet; see 'interlock --help' for what is"
     first = (*registry.commands(), *registry.words())
     if close := get_close_matches(word, [each for each in first if _alike(word, each)], 1, _CLOSE):
         return _question(_verbs(close[0], verb) or close)
@@ -195,7 +186,7 @@ def suggestion(name: str) -> str:
 def _alike(word: str, meant: str) -> bool:
     """Whether a command may be suggested: one that ends something must begin as the word does.
 
-    A user who typed ``top`` might follow the suggestion ``stop``.
+    A user who typed ``atop`` might follow the suggestion ``stop``.
     """
     return meant not in _ENDING or word[:1] == meant[:1]
 

@@ -41,7 +41,7 @@ _PATIENCE = 2
 def up(parsed: Parsed) -> int:
     """Serve until a signal ends it."""
     request: UpRequest = parsed.request
-    if request.token is not None or request.tokens or request.revoke is not None:
+    if request.token is not None or request.list_tokens or request.revoke is not None:
         return _tokens(parsed, request)
     try:
         import uvicorn
@@ -101,8 +101,8 @@ def _tokens(parsed: Parsed, request: UpRequest) -> int:
     """Make, list or revoke tokens."""
     from interlock.nouns.fleet import server_service as service
 
-    if sum((request.token is not None, request.tokens, request.revoke is not None)) > 1:
-        raise BadInput("give one of --token, --tokens and --revoke")
+    if sum((request.token is not None, request.list_tokens, request.revoke is not None)) > 1:
+        raise BadInput("give one of --token, --list-tokens and --revoke")
     identity = CommandIdentity(parsed.common)
     agent = validate.own_agent_name(identity.agent or f"person:{_user()}")
     with opened(identity.store, agent=agent, join=False, create=False) as fleet:

@@ -72,7 +72,7 @@ NOUN = Noun(
     operations=(
         Operation(
             name="budget set",
-            help="limit what the fleet, an agent or a task may spend; claims above it are refused",
+            help="limit what the fleet, an agent or a task may spend before claims end",
             request=BudgetSetRequest,
             outcomes=get_args(core.SetOutcome),
             needs="agent",

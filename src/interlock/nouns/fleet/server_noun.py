@@ -55,7 +55,7 @@ class UpRequest(Request, frozen=True, kw_only=True):
         str | None,
         option("name", "make a token with this role (read, act, admin), print it once, and end"),
     ] = None
-    tokens: Annotated[bool, option("flag", "list the tokens, and end")] = False
+    list_tokens: Annotated[bool, option("flag", "list the tokens, and end")] = False
     revoke: Annotated[str | None, option("name", "revoke the token with this id, and end")] = None
 
 

@@ -29,7 +29,7 @@ def _revoked(outcome: outcomes.TokenRevoked, _: Paint) -> str:
 
 
 def _no_token(outcome: outcomes.NoToken, _: Paint) -> str:
-    return f"there is no token {printable(outcome.id)}; 'interlock up --tokens' lists them"
+    return f"there is no token {printable(outcome.id)}; 'interlock up --list-tokens' lists them"
 
 
 def _tokens(outcome: outcomes.TokenList, _: Paint) -> str:

@@ -322,7 +322,7 @@ class MessageCalls(SendCalls[D]):
         open: bool = False,  # noqa: A002
         before: int | None = None,
         limit: int = 100,
-    ) -> Op[feed.MessageList]:
+    ) -> Op[message.MessageList]:
         """The messages of all agents, newest first, as far as they are kept: for operators.
 
         The arguments filter as those of ``inbox``; ``to`` is a recipient, ``open`` leaves questions

@@ -9,25 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.outcomes import Listing
 from interlock.nouns.messages import inbox_reader
 from interlock.nouns.messages.inbox_reader import InboxEntry
-from interlock.nouns.messages.message import ABLE, Received
+from interlock.nouns.messages.message import ABLE, MessageList, Received
 from interlock.nouns.messages.views import PORTION, InboxFilter, with_states
 from interlock.runtime.reads import MOST_PAGE, Pages, looked_up
 from interlock.steps import Op
-
-
-class MessageList(Listing[Received], frozen=True, kw_only=True):
-    """Kept messages of all agents, newest first.
-
-    ``more`` is the ``seq`` of the last one if there are older ones.
-    """
-
-    listed = "messages"
-
-    messages: tuple[Received, ...]
-    more: int | None = None
 
 
 class FeedFilter(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import field
 
 from interlock.nouns.messages import message
-from interlock.nouns.messages.feed import MessageList
+from interlock.nouns.messages.message import MessageList
 from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Operation, Request, option
 

@@ -34,7 +34,7 @@ from msgspec import Raw, Struct, field
 
 from interlock.core import outcomes
 from interlock.core.decision import Refusal, Success
-from interlock.core.outcomes import always
+from interlock.core.outcomes import Listing, always
 
 Kind: TypeAlias = Literal["alert", "query", "answer", "share", "stop", "mail", "missed"]
 
@@ -169,6 +169,18 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def body(self) -> Any:  # noqa: ANN401 - any JSON
         """The text of a mail, as ``send`` calls it; None for other kinds."""
         return self.data if self.kind == "mail" else None
+
+
+class MessageList(Listing[Received], frozen=True, kw_only=True):
+    """Kept messages of all agents, newest first.
+
+    ``more`` is the ``seq`` of the last one if there are older ones.
+    """
+
+    listed = "messages"
+
+    messages: tuple[Received, ...]
+    more: int | None = None
 
 
 class Sent(Success, frozen=True, kw_only=True, tag="sent"):

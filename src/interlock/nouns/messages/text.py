@@ -16,9 +16,8 @@ from interlock.runtime.text import ago, as_json, barred, lasting, never_ends, ta
 if TYPE_CHECKING:
     from interlock.nouns.messages import message as message_types
     from interlock.nouns.messages import query as queries
-    from interlock.nouns.messages.feed import MessageList
     from interlock.nouns.messages.inbox_noun import SubscriptionList
-    from interlock.nouns.messages.message import MailReader, Received
+    from interlock.nouns.messages.message import MailReader, MessageList, Received
     from interlock.nouns.messages.noun import SentUnsubscribed
     from interlock.runtime.text import Paint, Text
 
