@@ -75,7 +75,7 @@ def raw(server: Served, data: bytes) -> bytes:
 def test_bytes_that_are_no_request_harm_nothing(up: Served, data: bytes) -> None:
     try:
         found = raw(up, data)
-    except ConnectionError:
+    except OSError:  # the server closed it before all was sent
         found = b""
     assert b" 200 " not in found[:20]
     assert up.get("health").status == 200

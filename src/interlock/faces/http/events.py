@@ -159,8 +159,9 @@ async def stream(
             continue
         data = ring.since(number, nouns)
         number = ring.end
-        if data is None:
-            data = message("resync", {"revision": ring.revision}, ring.revision)
+        if data is None:  # also what the ring said about the store may be gone
+            data = message("store", {"state": ring.state})
+            data += message("resync", {"revision": ring.revision}, ring.revision)
         if data:
             yield data
 
