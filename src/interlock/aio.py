@@ -237,7 +237,7 @@ class Fleet(FleetProperties[Awaiting]):
         context.grants.wake_keeper = self._ring
         self._loop = asyncio.get_running_loop()
         context.on_due = context.housekeeping.on_late = self._wake
-        callers.grant_services.add(context.grants)
+        callers.add_grant_service(context.grants)
         self._tasks: list[asyncio.Task[None]] = []
         self._looking: asyncio.Task[None] | None = None
         self._doing: dict[str, asyncio.Task[None]] = {}

@@ -149,7 +149,7 @@ class Fleet(FleetProperties[Blocking]):
         self._waking = threading.RLock()  # a signal handler may wake the client, too
         self._threads: dict[str, threading.Thread] = {}
         self._poller: OutsidePoller | None = None
-        callers.grant_services.add(context.grants)
+        callers.add_grant_service(context.grants)
         _open.add(self)
 
     def _calls(self, noun: Noun) -> Calls[Blocking]:

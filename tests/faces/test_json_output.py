@@ -25,10 +25,11 @@ LOOKS = ("check", "list", "show", "log", "verify", "explain", "info", "health", 
          "observe", "schema", "bench", "shared", "watch")  # fmt: skip
 """Operations that change nothing."""
 EXACT = {
-    "avg_execution_time_ms", "avg_latency_ms", "confidence", "conflict_bound", "conflict_rate",
-    "cost", "floor", "le", "message_throughput_per_sec", "p50", "p95", "p99", "progress",
+    "added_cost", "avg_execution_time_ms", "avg_latency_ms", "confidence", "conflict_bound",
+    "conflict_rate", "cost", "floor", "le", "limit_cost", "message_throughput_per_sec", "p50",
+    "p95", "p99", "progress",
     "rate", "ratio", "slots_seconds", "sum", "time_diff_ms", "timeout_bound", "timeout_rate",
-    "took", "ttl", "value",
+    "took", "total_cost", "ttl", "value",
 }  # fmt: skip
 """Numbers that are not rounded: what a commit took, and what was measured."""
 SAMPLE = LockBusy(lock="m", holder="ada", since=1794804901.18812, expires_in=12.3456789)

@@ -230,7 +230,7 @@ def listed(url: str) -> dict[str, object]:
     with interlock.connect(url, agent="ops", join=False) as fleet:
         found: dict[str, object] = {}
         for operation in (each for noun in registry.nouns() for each in noun.operations):
-            if operation.name in ("record export", "store info", "wait"):
+            if operation.name in ("metrics", "record export", "store info", "wait"):
                 continue
             if operation.reads and (operation.call or operation.act):
                 with suppress(TypeError):  # it needs an argument

@@ -361,3 +361,31 @@ def test_a_module_that_another_thread_is_importing_is_waited_for(path: str, modu
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.stdout.strip(), done.stderr) == ("fine", "")
+
+
+def test_pending_grants_are_read_while_other_threads_connect() -> None:
+    class Service:
+        def pending_grants(self) -> frozenset[str]:
+            return frozenset()
+
+    over = threading.Event()
+
+    def add() -> None:
+        kept = []
+        while not over.is_set():
+            kept.append(Service())
+            callers.add_grant_service(kept[-1])
+            if len(kept) > 200:
+                kept.clear()
+
+    before = sys.getswitchinterval()
+    thread = threading.Thread(target=add)
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for _ in range(300):
+            assert callers.pending_grants() == set()
+    finally:
+        over.set()
+        thread.join()
+        sys.setswitchinterval(before)

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Literal, Protocol
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from msgspec import Struct
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
             """The grants that are to be released, even if their caller waits."""
 
 
-grant_services: WeakSet[HasPendingGrants] = WeakSet()
+_grant_services: WeakValueDictionary[int, HasPendingGrants] = WeakValueDictionary()
 _tasks: WeakKeyDictionary[object, LocalCaller] = WeakKeyDictionary()
 _numbers = itertools.count(1)
 _process = ""
@@ -132,7 +132,14 @@ def new_name() -> str:
 
 def pending_grants() -> set[str]:
     """The grants of this process that are to be released."""
-    return {grant for service in tuple(grant_services) for grant in service.pending_grants()}
+    # A list of references, since another thread may add a service during an iteration.
+    services = [reference() for reference in _grant_services.valuerefs()]
+    return {grant for each in services if each is not None for grant in each.pending_grants()}
+
+
+def add_grant_service(service: HasPendingGrants) -> None:
+    """Count the grants of a client that are to be released, as long as it lives."""
+    _grant_services[id(service)] = service
 
 
 class _Local(threading.local):

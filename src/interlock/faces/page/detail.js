@@ -64,7 +64,9 @@ export function paintDetail(thing, close, change) {
   }
 }
 
+// Of several readings at once the last one counts: an earlier answer may arrive after it.
 async function load(mine) {
+  const reading = (mine.reading = (mine.reading || 0) + 1);
   const [kind, id] = mine.thing.startsWith("thread/") ? ["thread", mine.thing.slice(7)] : split(mine.thing);
   const none = () => null;
   const [operation, field] = SHOWS[kind] || [];
@@ -79,7 +81,7 @@ async function load(mine) {
     EXPLAINED.has(kind) ? read("why", { thing: `${kind}/${id}` }).catch(none) : null,
     kind === "thread" ? null : read("record explain", { thing: `${kind}/${id}`, limit: 100 }).catch(none),
   ]);
-  if (open !== mine) return;
+  if (open !== mine || mine.reading !== reading) return;
   nextFrame(
     "detail body",
     () => open === mine && show(byId("detail"), head(mine.thing, kind, shown), body(kind, shown, why, story)),
