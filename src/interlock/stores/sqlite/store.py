@@ -60,6 +60,8 @@ from interlock.stores.sqlite.watch import ChangeFeed, SQLiteWatch
 from interlock.stores.sqlite.writer import PATIENCE, WriteQueue, Writer
 
 T = TypeVar("T")
+RETRIES = 3
+"""How often an opening is tried again that failed to read or write a file."""
 
 
 _WALL = "SELECT unixepoch('now', 'subsec')"
@@ -422,17 +424,25 @@ class SQLiteStore(BlockingStore):
 
     def _connect(self) -> apsw.Connection:
         try:
-            db = schema.open_connection(self.path)
-            try:
-                schema.configure(db)
-                schema.establish(db, self.path)
-                self._begin_boot(db)
-                self.mark_at_opening = ReadConnection(db).standing()[1]
-            except BaseException:
-                db.close()
-                raise
+            for _ in range(RETRIES):
+                try:
+                    return self._connect_once()
+                except apsw.IOError:  # A restore replaces the file and its log one after the other.
+                    time.sleep(0.02)
+            return self._connect_once()
         except apsw.Error as error:
             raise schema.translated(error, self.path) from error
+
+    def _connect_once(self) -> apsw.Connection:
+        db = schema.open_connection(self.path)
+        try:
+            schema.configure(db)
+            schema.establish(db, self.path)
+            self._begin_boot(db)
+            self.mark_at_opening = ReadConnection(db).standing()[1]
+        except BaseException:
+            db.close()
+            raise
         return db
 
     def _begin_boot(self, db: apsw.Connection) -> None:
