@@ -61,7 +61,7 @@ from interlock.stores.sqlite.writer import PATIENCE, WriteQueue, Writer
 
 T = TypeVar("T")
 RETRIES = 3
-"""How often an opening is tried again that failed to read or write a file."""
+"""How often an opening is tried again whose files were replaced meanwhile."""
 
 
 _WALL = "SELECT unixepoch('now', 'subsec')"
@@ -174,11 +174,15 @@ class SQLiteStore(BlockingStore):
     ) -> Snapshot:
         """All the refs at one revision; a writer does not block it."""
         self._check()
+        behind = self._feed.behind
         with self._reading:
             first, self._has_read = not self._has_read, True
-            if first and (snapshot := self._read_by_writer(refs, longest)) is not None:
-                return snapshot
-            return self._snapshot(self._read_connection(), refs, longest)
+            snapshot = self._read_by_writer(refs, longest) if first else None
+            if snapshot is None:
+                snapshot = self._snapshot(self._read_connection(), refs, longest)
+        if behind:  # not before: the feed reads under its own lock, and waits for ``_reading``
+            self._feed.saw(behind, snapshot.revision)
+        return snapshot
 
     def _read_by_writer(self, refs: tuple[Ref, ...], longest: int | None) -> Snapshot | None:
         """A read through the connection that writes; None if that is in use.
@@ -198,7 +202,7 @@ class SQLiteStore(BlockingStore):
         self, reader: ReadConnection, refs: tuple[Ref, ...], longest: int | None
     ) -> Snapshot:
         """All the refs in one transaction of this connection, which is ours to use now."""
-        db, seen, behind = reader.db, self._engine.seen, self._feed.behind
+        db, seen = reader.db, self._engine.seen
         try:
             try:  # an exception may come anywhere: no transaction may stay open
                 if db.in_transaction:
@@ -213,8 +217,6 @@ class SQLiteStore(BlockingStore):
                 self._files.went_back(seen, snapshot.revision)
         except apsw.Error as error:
             raise self._engine.translated(error, db) from error
-        if behind:
-            self._feed.saw(behind, snapshot.revision)
         return snapshot
 
     def commit(self, txn: Txn) -> Answer:
@@ -425,9 +427,14 @@ class SQLiteStore(BlockingStore):
     def _connect(self) -> apsw.Connection:
         try:
             for _ in range(RETRIES):
+                before = files.identity(self.path)
                 try:
                     return self._connect_once()
-                except apsw.IOError:  # A restore replaces the file and its log one after the other.
+                except apsw.Error as error:
+                    # A restore replaces the file and its log one after the other.
+                    replaced = files.identity(self.path) != before
+                    if not replaced and not isinstance(error, apsw.IOError):
+                        raise
                     time.sleep(0.02)
             return self._connect_once()
         except apsw.Error as error:
