@@ -61,7 +61,7 @@ from interlock.stores.sqlite.writer import PATIENCE, WriteQueue, Writer
 
 T = TypeVar("T")
 RETRIES = 3
-"""How often an opening is tried again whose files were replaced meanwhile."""
+"""How often an opening is repeated if a restore replaces its files."""
 
 
 _WALL = "SELECT unixepoch('now', 'subsec')"
