@@ -320,8 +320,10 @@ def test_a_program_that_shrugs_off_the_loss_does_not_succeed(ada: Shell) -> None
 
 
 def test_a_lock_that_an_operator_ends_ends_the_program_with_the_reason(ada: Shell) -> None:
-    running = ada.start("lock", "run", "merge", "--ttl", "1s", "--", "sleep", "1000")
-    until(lambda: ada.json("lock", "show", "merge")[1]["state"] == "held")
+    program = ("sh", "-c", "echo begun; exec sleep 1000")
+    running = ada.start("lock", "run", "merge", "--ttl", "1s", "--", *program)
+    assert running.stdout is not None
+    assert running.stdout.readline() == "begun\n"
     words = ("lock", "break", "merge", "--reason", "it hangs", "--agent", "maria")
     assert ada.json(*words)[1]["outcome"] == "broken"
     _, err = running.communicate(timeout=PATIENCE)

@@ -104,12 +104,12 @@ def test_a_thread_that_blocks_signals_does_not_block_them_for_the_command() -> N
 
 def test_orphans_of_the_program_that_asks_are_not_adopted(tmp_path: Path) -> None:
     """The program is no subreaper: what it did not start stays none of its business."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = set(children.read_text().split())
     with Supervision() as supervision:
         run(supervision, "setsid sleep 1000 &", tmp_path)
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
-    assert "sleep" not in [
-        Path(f"/proc/{child}/comm").read_text().strip() for child in children.read_text().split()
-    ]
+    new = set(children.read_text().split()) - before
+    assert "sleep" not in [Path(f"/proc/{child}/comm").read_text().strip() for child in new]
 
 
 def test_without_an_interpreter_there_is_no_helper(tmp_path: Path) -> None:
