@@ -150,7 +150,7 @@ class Fleet(FleetProperties[Blocking]):
         self._threads: dict[str, threading.Thread] = {}
         self._poller: OutsidePoller | None = None
         callers.add_grant_service(context.grants)
-        _open.add(self)
+        _open[id(self)] = self
 
     def _calls(self, noun: Noun) -> Calls[Blocking]:
         kind: type[Calls[Blocking]] = registry.load(noun.blocking or noun.calls)
@@ -263,7 +263,7 @@ class Fleet(FleetProperties[Blocking]):
         if self._poller is not None:
             self._poller.stop()
         self.nudge()
-        _open.discard(self)
+        _open.pop(id(self), None)
         try:
             with suppress(InterlockError):
                 drive(self._end(kept=_BEAT in self._threads), self.store)
@@ -346,14 +346,16 @@ class Fleet(FleetProperties[Blocking]):
             keeper.expire()
 
 
-_open: weakref.WeakSet[Fleet] = weakref.WeakSet()
+_open: weakref.WeakValueDictionary[int, Fleet] = weakref.WeakValueDictionary()
 
 
 @atexit.register
 def _leave() -> None:
     """Close every client at exit, so that other agents need not wait for its locks to expire."""
-    for fleet in list(_open):
-        fleet.close()
+    # A list of references, since another thread may connect during an iteration.
+    for reference in _open.valuerefs():
+        if (fleet := reference()) is not None:
+            fleet.close()
 
 
 def connect(
