@@ -35,7 +35,7 @@ from interlock.demo.worker import (
     DEPLOY,
     TRAP,
     Ledger,
-    Merge,
+    LedgerLine,
     abilities,
     agent_names,
     plan,
@@ -319,7 +319,7 @@ def test_the_file_refuses_a_token_older_than_one_it_saw(tmp_path: Path) -> None:
     assert ledger.write(1, token=5, task="merge/a")
     assert ledger.write(2, token=7, task="merge/b")
     assert not ledger.write(2, token=5, task="merge/c")
-    assert ledger.lines() == [Merge(1, 5, "merge/a"), Merge(2, 7, "merge/b")]
+    assert ledger.lines() == [LedgerLine(1, 5, "merge/a"), LedgerLine(2, 7, "merge/b")]
 
 
 def test_the_plan_can_be_done_whoever_dies() -> None:
@@ -339,7 +339,7 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
     steps = plan()
     can = {"ada": (COMPILER, DEPLOY), "bob": (COMPILER, DEPLOY), "dan": ()}
     merges = [step.task for step in steps if step.work.stage == "merge"]
-    good = [Merge(number, number, task) for number, task in enumerate(merges, 1)]
+    good = [LedgerLine(number, number, task) for number, task in enumerate(merges, 1)]
     seen = Observations(
         alert_delays={"ada": 0.001, "dan": 0.002},
         answer="3.14",
@@ -359,7 +359,7 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
 
     def outcome(
         lines: list[RecordLine] | None = None,
-        writes: list[Merge] = good,
+        writes: list[LedgerLine] = good,
         verdict: str = "ok",
         post: list[RecordLine] | None = None,
         **wrong: object,

@@ -33,7 +33,7 @@ from interlock.nouns.grants.held_grant import GrantHandle, take
 from interlock.nouns.grants.lock import LockTarget
 from interlock.nouns.grants.request import GrantTarget, GrantTerms
 from interlock.runtime import callers
-from interlock.runtime.calls import Awaiting, Calls, Source, driven
+from interlock.runtime.calls import Awaiting, Calls, StreamSource, driven
 from interlock.runtime.given import Given
 from interlock.runtime.keeper import LOOK
 from interlock.steps import Op, drive_async
@@ -62,7 +62,7 @@ def awaited(function: Callable[..., Op[Any]]) -> Callable[..., Coroutine[Any, An
     return update_wrapper(method, function)
 
 
-def streaming(function: Callable[..., Source[Any, Any]]) -> Callable[..., Stream[Any, Any]]:
+def streaming(function: Callable[..., StreamSource[Any, Any]]) -> Callable[..., Stream[Any, Any]]:
     """A call that returns a source, as a method that returns a stream."""
 
     def method(self: Calls[Awaiting], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
@@ -72,7 +72,7 @@ def streaming(function: Callable[..., Source[Any, Any]]) -> Callable[..., Stream
 
 
 def opening(
-    function: Callable[..., Op[Source[Any, Any]]],
+    function: Callable[..., Op[StreamSource[Any, Any]]],
 ) -> Callable[..., Coroutine[Any, Any, Stream[Any, Any]]]:
     """A call that reads and then returns a source, as a method that returns a stream."""
 
@@ -96,7 +96,7 @@ _classes: dict[type, type[Calls[Awaiting]]] = {}
 class Stream(Generic[T, R]):
     """Values as they come; use it in an ``async with`` block, or close it."""
 
-    def __init__(self, source: Source[T, R], context: Context) -> None:
+    def __init__(self, source: StreamSource[T, R], context: Context) -> None:
         self._source = source
         self._store = context.store
         self._outage = context.outage(source.about)

@@ -35,7 +35,7 @@ from interlock.errors import InterlockError
 from interlock.nouns.fleet.calls import FleetCalls
 from interlock.nouns.grants.handover import HANDOVER, Handover
 from interlock.runtime import callers
-from interlock.runtime.calls import Blocking, Calls, Source, driven
+from interlock.runtime.calls import Blocking, Calls, StreamSource, driven
 from interlock.runtime.given import Given
 from interlock.runtime.keeper import LOOK
 from interlock.steps import Op, drive
@@ -93,7 +93,7 @@ def granting(function: Callable[..., Op[Any]]) -> Callable[..., Any]:
     return update_wrapper(method, function)
 
 
-def streaming(function: Callable[..., Source[Any, Any]]) -> Callable[..., Stream[Any, Any]]:
+def streaming(function: Callable[..., StreamSource[Any, Any]]) -> Callable[..., Stream[Any, Any]]:
     """A call that returns a source, as a method that returns a stream."""
 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
@@ -105,7 +105,7 @@ def streaming(function: Callable[..., Source[Any, Any]]) -> Callable[..., Stream
     return update_wrapper(method, function)
 
 
-def opening(function: Callable[..., Op[Source[Any, Any]]]) -> Callable[..., Stream[Any, Any]]:
+def opening(function: Callable[..., Op[StreamSource[Any, Any]]]) -> Callable[..., Stream[Any, Any]]:
     """A call that reads and then returns a source, as a method that returns a stream."""
 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> Stream[Any, Any]:

@@ -16,7 +16,7 @@ from interlock.errors import InterlockError, Lost, StoreClosed, StoreTrouble
 from interlock.nouns.grants.handover import HANDOVER, BlockExit, Handover
 from interlock.nouns.grants.held_grant import GrantHandle, take
 from interlock.nouns.grants.request import GrantTarget, GrantTerms
-from interlock.runtime.calls import Blocking, Source
+from interlock.runtime.calls import Blocking, StreamSource
 from interlock.steps import drive
 from interlock.threads import background
 
@@ -30,7 +30,7 @@ R = TypeVar("R")
 class Stream(Generic[T, R]):
     """Values as they come; use it in a ``with`` block, or close it."""
 
-    def __init__(self, source: Source[T, R], context: Context) -> None:
+    def __init__(self, source: StreamSource[T, R], context: Context) -> None:
         self._source = source
         self._store = context.store
         self._outage = context.outage(source.about)

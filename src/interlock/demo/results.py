@@ -12,7 +12,7 @@ from msgspec import Struct
 
 import interlock
 from interlock.core.entry import RecordLine
-from interlock.demo.worker import CAPACITY, TRAP, Merge, PlannedTask
+from interlock.demo.worker import CAPACITY, TRAP, LedgerLine, PlannedTask
 
 if TYPE_CHECKING:
     from interlock.demo.scenario import Observations
@@ -230,7 +230,7 @@ class DemoResult(Struct, frozen=True, kw_only=True):
 
 def gather(
     observed: Observations,
-    merges: list[Merge],
+    merges: list[LedgerLine],
     lines: tuple[RecordLine, ...],
     tasks: tuple[PlannedTask, ...],
     *,
@@ -342,7 +342,7 @@ def _slot_use(observed: Observations) -> SlotUse:
     )
 
 
-def _one_at_a_time(merges: list[Merge], tasks: tuple[PlannedTask, ...]) -> bool:
+def _one_at_a_time(merges: list[LedgerLine], tasks: tuple[PlannedTask, ...]) -> bool:
     """Whether every merge is in the ledger once, numbered without a gap, under rising tokens."""
     planned = {task.task for task in tasks if task.work.stage == "merge"}
     return (

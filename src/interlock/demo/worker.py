@@ -166,7 +166,7 @@ class DemoFailed(interlock.InterlockError):
         super().__init__(f"the demo failed: {why}")
 
 
-class Merge(Struct, frozen=True):
+class LedgerLine(Struct, frozen=True):
     """A merge that the ledger accepted: its number, the token of the lock, and the task."""
 
     count: int
@@ -196,7 +196,7 @@ class Ledger:
             os.write(file.fileno(), f"{count} {token} {task}\n".encode())
             return True
 
-    def lines(self) -> list[Merge]:
+    def lines(self) -> list[LedgerLine]:
         """Every merge, in order."""
         try:
             with open(self._path, encoding="ascii") as file:
@@ -205,9 +205,9 @@ class Ledger:
             return []
 
 
-def _merges(text: str) -> list[Merge]:
+def _merges(text: str) -> list[LedgerLine]:
     fields = (line.split() for line in text.splitlines())
-    return [Merge(int(count), int(token), task) for count, token, task in fields]
+    return [LedgerLine(int(count), int(token), task) for count, token, task in fields]
 
 
 class Orders:

@@ -70,7 +70,7 @@ class Unchecked(tuple[Ref, ...]):
     __slots__ = ()
 
 
-class Limited(tuple[Ref, ...]):  # noqa: SLOT001 - it has an attribute
+class BoundedRefs(tuple[Ref, ...]):  # noqa: SLOT001 - it has an attribute
     """Refs of a decision about what others wrote: values above ``longest`` bytes are left out.
 
     With 0 it reads no value at all, but whether the items are there, and their revisions.
@@ -79,7 +79,7 @@ class Limited(tuple[Ref, ...]):  # noqa: SLOT001 - it has an attribute
     longest: int = 0
 
     @classmethod
-    def of(cls, refs: Iterable[Ref], longest: int = 0) -> Limited:
+    def of(cls, refs: Iterable[Ref], longest: int = 0) -> BoundedRefs:
         """These refs with their limit."""
         limited = cls(refs)
         limited.longest = longest
@@ -106,7 +106,7 @@ def decide_inside(op: DecideOp[T], view: View) -> Attempt:
     try:
         refs = next(op)
         while True:
-            if type(refs) is Limited:
+            if type(refs) is BoundedRefs:
                 snapshot = view.read(*refs, longest=refs.longest)
             else:
                 snapshot = view.read(*refs)
@@ -129,7 +129,7 @@ def decide_remotely(
     try:
         refs = next(op)
         while True:
-            limit = refs.longest if type(refs) is Limited else None
+            limit = refs.longest if type(refs) is BoundedRefs else None
             limits.append(limit)
             snapshot = _without_a_read(refs, found, hoped if hopeful else None)
             if snapshot is None:  # an item that an earlier step saw must not change under it

@@ -138,7 +138,7 @@ def patiently(
     return outage.through(lambda left: next(attempts) or attempt(left), patience)
 
 
-class Source(Protocol[T_co, R_co]):
+class StreamSource(Protocol[T_co, R_co]):
     """What a stream reads from."""
 
     @property
@@ -186,7 +186,7 @@ if TYPE_CHECKING:
         @overload
         def __get__(
             self, calls: Calls[Steps], owner: object = ...
-        ) -> Callable[P, Source[T, R]]: ...
+        ) -> Callable[P, StreamSource[T, R]]: ...
         @overload
         def __get__(self, calls: None, owner: object = ...) -> Self: ...
         def __get__(self, calls: object, owner: object = None) -> Any: ...
@@ -205,7 +205,7 @@ if TYPE_CHECKING:
         @overload
         def __get__(
             self, calls: Calls[Steps], owner: object = ...
-        ) -> Callable[P, Op[Source[T, R]]]: ...
+        ) -> Callable[P, Op[StreamSource[T, R]]]: ...
         @overload
         def __get__(self, calls: None, owner: object = ...) -> Self: ...
         def __get__(self, calls: object, owner: object = None) -> Any: ...
@@ -216,10 +216,12 @@ if TYPE_CHECKING:
     def grants(function: Callable[Concatenate[Any, P], Op[T]]) -> Call[P, T]:
         """Mark a call that may return a grant."""
 
-    def stream(function: Callable[Concatenate[Any, P], Source[T, R]]) -> StreamCall[P, T, R]:
+    def stream(function: Callable[Concatenate[Any, P], StreamSource[T, R]]) -> StreamCall[P, T, R]:
         """Mark a call that returns a source."""
 
-    def opened(function: Callable[Concatenate[Any, P], Op[Source[T, R]]]) -> OpenedCall[P, T, R]:
+    def opened(
+        function: Callable[Concatenate[Any, P], Op[StreamSource[T, R]]],
+    ) -> OpenedCall[P, T, R]:
         """Mark a call that returns a source after it has read."""
 
 else:

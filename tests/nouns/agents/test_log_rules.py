@@ -7,7 +7,7 @@ from tests.hypothesis_settings import budget
 
 from interlock.core import keys
 from interlock.nouns.agents import log_rules
-from interlock.nouns.agents.log_rules import Batch, Chunk, Logbook, LogLimits
+from interlock.nouns.agents.log_rules import Chunk, Logbook, LogLimits, UploadedLines
 
 
 class Shelf:
@@ -19,7 +19,7 @@ class Shelf:
         self.chunks: dict[str, Chunk] = {}
 
     def upload(self, now: float, *lines: str, session: str = "") -> None:
-        batch = Batch(at=now, lines=lines, session=session)
+        batch = UploadedLines(at=now, lines=lines, session=session)
         size = sum(map(log_rules.line_bytes, lines))
         tail, old = None, []
         if self.book is not None and log_rules.fits_last_chunk(self.book, size):

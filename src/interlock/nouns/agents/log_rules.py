@@ -57,7 +57,7 @@ class LogLimits(Struct, frozen=True, kw_only=True):
     age: float = AGE
 
 
-class Batch(Struct, frozen=True, kw_only=True):
+class UploadedLines(Struct, frozen=True, kw_only=True):
     """Lines that were uploaded together."""
 
     at: float
@@ -70,7 +70,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
 
     first: int
     bytes: int
-    batches: tuple[Batch, ...]
+    batches: tuple[UploadedLines, ...]
 
     @property
     def until(self) -> float:
@@ -130,7 +130,7 @@ class FileLogbook(Struct, frozen=True, kw_only=True):
 def upload(
     agent: str,
     book: Logbook | None,
-    batch: Batch,
+    batch: UploadedLines,
     *,
     limits: LogLimits,
     now: float | None = None,

@@ -94,7 +94,7 @@ class AgentLogService:
     ) -> DecideOp[log_rules.Uploaded]:
         book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
         at = round(self._runner.clock.wall(), 3)
-        batch = log_rules.Batch(at=at, lines=lines, session=actor.session)
+        batch = log_rules.UploadedLines(at=at, lines=lines, session=actor.session)
         size = sum(map(log_rules.line_bytes, lines))
         tail: log_rules.Chunk | None = None
         old: list[log_rules.Chunk | None] = []
@@ -139,7 +139,7 @@ class AgentLogService:
         written: tuple[int, ...] = ()
         first = 1
         for index, portion in enumerate(portions):
-            batch = log_rules.Batch(at=round(now, 3), lines=portion, session=actor.session)
+            batch = log_rules.UploadedLines(at=round(now, 3), lines=portion, session=actor.session)
             chunk = log_rules.Chunk(first=first, bytes=sizes[index], batches=(batch,))
             size = sum(sizes) if index == len(portions) - 1 else None
             upload = partial(log_rules.upload_file, chunk=chunk, written=written, size=size)

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from interlock.core.decision import Decision
 from interlock.errors import InterlockError
-from interlock.runtime.attempt import Limited
+from interlock.runtime.attempt import BoundedRefs
 from interlock.runtime.leader import Bell
 from interlock.runtime.reads import OWN_OPERATIONS
 from interlock.steps import Op, Pause
@@ -185,7 +185,7 @@ def remove(bus: Bus, own: OwnSwarm, wanted: Sequence[TakenEnvelope]) -> Op[int]:
         left = list(some)
 
         def deleting() -> DecideOp[int]:
-            items = (yield Limited.of([each.item.key for each in left])).items
+            items = (yield BoundedRefs.of([each.item.key for each in left])).items
             left[:] = [each for each in left if each.is_at(items[each.item.key])]
             pairs = [(each.item.key, each.body_key) for each in left]
             deletes = tuple([key for pair in pairs for key in pair if key])

@@ -39,7 +39,7 @@ from interlock.nouns.requests.request import OutgoingRequest
 from interlock.nouns.swarms.envelope import SKEW
 from interlock.nouns.swarms.limits import DEFAULT_LIMITS
 from interlock.nouns.swarms.swarm import decode_peer
-from interlock.runtime.attempt import Limited
+from interlock.runtime.attempt import BoundedRefs
 from interlock.runtime.identity import Actor
 from interlock.runtime.leader import GroupMember, LeaderGroup
 from interlock.runtime.process_lease import ProcessLease
@@ -350,7 +350,7 @@ class Outbox:
         wanted = keys.bus_request(swarm, message), keys.bus_request_body(swarm, message)
 
         def deleting() -> DecideOp[str]:
-            items = (yield Limited.of(wanted)).items
+            items = (yield BoundedRefs.of(wanted)).items
             there = tuple([key for key in wanted if items[key] is not None])
             if not there:
                 return Decision(outcome="")

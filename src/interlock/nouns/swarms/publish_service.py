@@ -58,7 +58,7 @@ from interlock.nouns.swarms.swarm import (
     decode_own,
     decode_own_entry,
 )
-from interlock.runtime.attempt import DecideOp, Limited
+from interlock.runtime.attempt import BoundedRefs, DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up
 from interlock.runtime.runner import Runner
@@ -69,7 +69,7 @@ _TRIES = 5
 """How often publishing starts over because our swarm was changed while it ran."""
 
 
-class Reserved(Struct, frozen=True, kw_only=True, tag="reserved"):
+class VersionReserved(Struct, frozen=True, kw_only=True, tag="reserved"):
     """The version that this process may sign."""
 
     version: int
@@ -275,13 +275,13 @@ def _own_entry_on_bus(own: OwnSwarm, now: float) -> Op[RegistryHead | None]:
 
 def _reserve(
     runner: Runner, own: OwnSwarm, above: int, depth: int
-) -> Op[Reserved | OwnSwarmChange]:
+) -> Op[VersionReserved | OwnSwarmChange]:
     """The next version of our entry, which no other process signs; the record has its depth.
 
     If our keys or our bus have changed, the entry would be wrong: our swarm as it is now.
     """
 
-    def deciding() -> DecideOp[Reserved | OwnSwarmChange]:
+    def deciding() -> DecideOp[VersionReserved | OwnSwarmChange]:
         snapshot = yield (keys.OWN_ENTRY, keys.OWN_SWARM)
         item, swarm = snapshot[keys.OWN_ENTRY], snapshot[keys.OWN_SWARM]
         if swarm is not None and (current := decode_own(swarm)) != own:
@@ -289,7 +289,7 @@ def _reserve(
         version = max(above, 0 if item is None else decode_own_entry(item).version) + 1
         entry = OwnEntry(version=version, at=round(runner.clock.wall(), 3))
         return Decision(
-            outcome=Reserved(version=version),
+            outcome=VersionReserved(version=version),
             verb="swarm.publish",
             thing=f"swarm/{own.name}",
             puts=(Write(keys.OWN_ENTRY, entry),),
@@ -312,7 +312,7 @@ def _put_entry(
     key, live = keys.registry_entry(own.name), keys.swarm_live(own.name)
 
     def deciding() -> DecideOp[EntryPublished]:
-        stands = verified_own((yield Limited.of((key,), REGISTRY_LIMIT))[key], own, now)
+        stands = verified_own((yield BoundedRefs.of((key,), REGISTRY_LIMIT))[key], own, now)
         if stands is not None and stands.version >= version:
             return Decision(outcome=EntryPublished(version=stands.version, now=False))
         return Decision(

@@ -32,7 +32,7 @@ from interlock.nouns.swarms.own_keys import (
 from interlock.nouns.swarms.publish_service import publish
 from interlock.nouns.swarms.results import KeyRevoked, NotRegistered, RevokeOutcome
 from interlock.nouns.swarms.swarm import OwnSwarm, OwnSwarmChange, decode_agent_keys, decode_own
-from interlock.runtime.attempt import DecideOp, Limited
+from interlock.runtime.attempt import BoundedRefs, DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up_within
 from interlock.runtime.runner import Runner
@@ -178,7 +178,7 @@ def _post(runner: Runner, *, items: Sequence[Item], own: OwnSwarm) -> Op[None]:
             continue
 
         def deciding(item: Item = item) -> DecideOp[str]:
-            stands = (yield Limited.of((item.key,), len(item.value)))[item.key]
+            stands = (yield BoundedRefs.of((item.key,), len(item.value)))[item.key]
             if stands is not None and stands.value == item.value:
                 return Decision(outcome="unchanged")
             return Decision(

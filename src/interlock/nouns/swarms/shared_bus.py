@@ -32,7 +32,7 @@ from interlock.nouns.swarms.sync_rules import (
     WriteApplied,
     nothing_there,
 )
-from interlock.runtime.attempt import DecideOp, Limited
+from interlock.runtime.attempt import BoundedRefs, DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.retention_clock import engine_time
 from interlock.runtime.runner import Runner
@@ -82,7 +82,7 @@ def put_value(
     shared, live = keys.shared(key), keys.shared_live(key)
 
     def deciding() -> DecideOp[str]:
-        snapshot = yield Limited.of((shared, live) if fresh else (shared,))
+        snapshot = yield BoundedRefs.of((shared, live) if fresh else (shared,))
         item = snapshot[shared]
         if (0 if item is None else item.revision) != head.replaces:
             return Decision(outcome="moved")

@@ -41,7 +41,7 @@ from interlock.nouns.swarms.shared_reading import own_keys
 from interlock.nouns.swarms.swarm import OwnState, OwnSwarm, decode_own_state
 from interlock.nouns.swarms.sync_heads import STATE_EXPIRES, StateHead
 from interlock.nouns.swarms.sync_rules import SYNC_EVERY
-from interlock.runtime.attempt import DecideOp, Limited
+from interlock.runtime.attempt import BoundedRefs, DecideOp
 from interlock.runtime.history import PAGE, EntriesForward
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up
@@ -293,7 +293,7 @@ def _put(
     key = keys.state(own.name)
 
     def deciding() -> DecideOp[StatePublished]:
-        stands = verified_state((yield Limited.of((key,), REGISTRY_LIMIT))[key], own, now)
+        stands = verified_state((yield BoundedRefs.of((key,), REGISTRY_LIMIT))[key], own, now)
         if stands is not None and stands.version >= version:
             return Decision(outcome=StatePublished(version=stands.version, now=False))
         return Decision(

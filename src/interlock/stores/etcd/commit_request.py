@@ -26,7 +26,7 @@ TRIMMED = "meta/trimmed"
 """Written by each trim of the log; also where the mark of a store stands."""
 
 
-class Seen(Struct, frozen=True):
+class SeenItems(Struct, frozen=True):
     """Items as they were read, and by which of etcd's own revisions each was written (0: none)."""
 
     items: Items
@@ -49,7 +49,7 @@ class CommitRequests:
         puts: Iterable[Put],
         leases: Mapping[str, int],
         signal: int,
-        seen: Seen | None,
+        seen: SeenItems | None,
         *,
         known: int,
     ) -> rpc.TxnRequest:
@@ -83,7 +83,7 @@ class CommitRequests:
         txn: Txn,
         puts: Iterable[Put],
         leases: Mapping[str, int],
-        seen: Seen | None,
+        seen: SeenItems | None,
     ) -> None:
         key = self._namespace.key
         creation = {check.key: check.created for check in txn.checks}
@@ -105,7 +105,7 @@ class CommitRequests:
                 write.prev_kv = True
                 write.ignore_lease = put.key not in leases
 
-    def _compare(self, compares: Compares, check: Check, seen: Seen | None) -> None:
+    def _compare(self, compares: Compares, check: Check, seen: SeenItems | None) -> None:
         key = self._namespace.key(check.key)
         match check.kind:
             case "absent":

@@ -46,7 +46,7 @@ from interlock.stores.etcd.commit_request import (
     TRIMMED,
     CommitRequests,
     Items,
-    Seen,
+    SeenItems,
     is_readable,
     wanted_keys,
 )
@@ -99,7 +99,7 @@ class EtcdCommits:
             renewed = yield from self._kept_alive(txn)
             if renewed is not None:
                 return renewed
-        seen: Seen | None = None
+        seen: SeenItems | None = None
         for number in range(_ATTEMPTS):
             if seen is None and self._reads_first(txn, again=number > 0):
                 _, kvs = yield from self._look(wanted_keys(txn, puts=True))
@@ -145,7 +145,7 @@ class EtcdCommits:
         value, raw = self._had.get(check.key, (b"", 0))
         return raw if value == check.value else 0
 
-    def _note_payloads(self, txn: Txn, seen: Seen) -> None:
+    def _note_payloads(self, txn: Txn, seen: SeenItems) -> None:
         for check in txn.checks:
             item = seen.items[check.key]
             if check.kind == "has" and item is not None:
@@ -184,7 +184,7 @@ class EtcdCommits:
     def _seconds(self, put: Put) -> int:
         return self._leases.seconds(put.ttl or 0.0)
 
-    def _try(self, txn: Txn, seen: Seen | None) -> Op[Answer | Seen | None]:
+    def _try(self, txn: Txn, seen: SeenItems | None) -> Op[Answer | SeenItems | None]:
         """One attempt; the items as they stand if only what we added to the checks failed."""
         puts = {put.key: put for put in txn.puts}
         for key in txn.deletes:  # etcd takes each key once; as elsewhere, the deletion is last
@@ -267,8 +267,8 @@ class EtcdCommits:
             yield from self.commit(renewal(puts))
 
     def _refused(
-        self, txn: Txn, answer: rpc.TxnResponse, seen: Seen | None, *, learnt: bool
-    ) -> Conflict | Seen | None:
+        self, txn: Txn, answer: rpc.TxnResponse, seen: SeenItems | None, *, learnt: bool
+    ) -> Conflict | SeenItems | None:
         """The conflict; the fresh items, or None, if only what we added to the checks failed."""
         found = self._seen(_found(wanted_keys(txn, puts=seen is not None), answer))
         guessed = any(check.kind == "has" for check in txn.checks)
@@ -363,9 +363,9 @@ class EtcdCommits:
         answer = yield from self._asked(request, within)
         return answer.header.revision + self._namespace.shift, _found(keys, answer)
 
-    def _seen(self, kvs: dict[str, rpc.KeyValue | None]) -> Seen:
+    def _seen(self, kvs: dict[str, rpc.KeyValue | None]) -> SeenItems:
         raw = {key: 0 if kv is None else kv.mod_revision for key, kv in kvs.items()}
-        return Seen(self._items(kvs), raw)
+        return SeenItems(self._items(kvs), raw)
 
     def _items(self, kvs: dict[str, rpc.KeyValue | None]) -> Items:
         item = self._namespace.item
