@@ -76,7 +76,7 @@ def test_the_server_ends_at_once_though_streams_and_waits_are_open(home: Shell) 
     with served(home) as server, server.events() as events:
         began = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - began < 2.0  # a tenth of it on an idle machine
+        assert time.monotonic() - began < 5.0  # 0.2 s on an idle machine
         assert events.ended()
 
 
