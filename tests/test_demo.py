@@ -146,7 +146,7 @@ def test_every_task_gets_done_once_though_one_is_killed_in_the_middle(
     check_messages(facts, lines)
     assert 2 <= facts["slots"]["most_at_once"] <= facts["slots"]["capacity"] == 3
     verbs = [entry["verb"] for entry in facts["story"]]
-    assert verbs[:2] == ["task.publish", "task.claim"]
+    assert verbs[:2] == ["task.import", "task.claim"]
     assert any("gone; back in the queue" in entry["text"] for entry in facts["story"])
 
 

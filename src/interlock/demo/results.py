@@ -304,8 +304,14 @@ def gather(
         verdicts=verdicts,
         promises=promises,
         entries=len(lines),
-        story=tuple(_step(line) for line in lines if line.thing == f"task/{TRAP}"),
+        story=tuple(_step(line) for line in lines if _is_about(line, f"task/{TRAP}")),
     )
+
+
+def _is_about(line: RecordLine, thing: str) -> bool:
+    """Whether an entry changed the state of a task, also as one of many."""
+    changed = [event.thing for event in line.events if event.name in STATES]
+    return thing in (line.thing, *changed)
 
 
 def verdicts(fleet: interlock.Fleet) -> dict[str, str]:
@@ -353,7 +359,7 @@ def _one_at_a_time(merges: list[LedgerLine], tasks: tuple[PlannedTask, ...]) -> 
 
 
 def _step(line: RecordLine) -> RecordedStep:
-    text = line.outcome
+    text = "published, with the whole plan" if line.outcome == "imported" else line.outcome
     lost = {event.name: event.agent for event in line.events if not event.thing}
     if "task:reclaimed" in lost:
         text = f"found {lost['task:reclaimed']} gone; back in the queue"
