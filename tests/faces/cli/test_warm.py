@@ -26,11 +26,22 @@ class Warm(NamedTuple):
     pid: int
     environment: dict[str, str]
 
-    def children(self) -> list[int]:
-        return [
-            int(pid)
-            for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        ]
+    def carries_out(self, command: subprocess.Popen[str]) -> list[int]:
+        """The children with the standard error of a command.
+
+        Children of earlier commands may still be about to end, so their number proves nothing.
+        """
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        error = _error_of(command.pid)
+        return [int(pid) for pid in children if _error_of(int(pid)) == error]
+
+
+def _error_of(pid: int) -> str:
+    """The pipe that is the standard error of a process; empty if that has ended."""
+    try:
+        return os.readlink(f"/proc/{pid}/fd/2")
+    except OSError:
+        return ""
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +141,8 @@ def test_a_command_whose_child_is_killed_says_so(process: Warm, tmp_path: Path) 
 
 def test_a_command_with_another_interpreter_is_not_served(process: Warm, tmp_path: Path) -> None:
     environment = with_store(process, tmp_path) | {"PYTHONOPTIMIZE": "1"}
-    with waiting(process, tmp_path, environment, served=False):
-        assert process.children() == []
+    with waiting(process, tmp_path, environment, served=False) as (command, _):
+        assert process.carries_out(command) == []
 
 
 def test_the_mask_is_that_of_the_command(process: Warm, tmp_path: Path) -> None:
@@ -182,9 +193,8 @@ def waiting(
     )
     try:
         until(lambda: "bob" in run(environment, folder, "lock", "show", "merge").out, "the wait")
-        children = [child for child in process.children() if not gone(child)]
-        assert len(children) == served
-        yield command, children[0] if served else 0
+        child = until(lambda: process.carries_out(command), "its child")[0] if served else 0
+        yield command, child
     finally:
         if command.poll() is None:
             command.kill()
