@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from tests.faces.shell import COMMAND, PATIENCE, Result, gone, until
 
-from interlock.faces.cli import warm
+from interlock.faces.cli import warm, warm_server
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a warm process needs Linux")
 
@@ -143,6 +145,61 @@ def test_a_command_with_another_interpreter_is_not_served(process: Warm, tmp_pat
     environment = with_store(process, tmp_path) | {"PYTHONOPTIMIZE": "1"}
     with waiting(process, tmp_path, environment, served=False) as (command, _):
         assert process.carries_out(command) == []
+
+
+STAMP, WORDS, VARIABLES = ("a", "", "ü"), ("lock", "show", "\udcff"), {"PATH": "/bin", "EMPTY": ""}
+
+
+def test_a_request_arrives_as_it_was_sent() -> None:
+    head, texts = warm.packed(STAMP, WORDS, VARIABLES, 0o027, (True, False, True))
+    assert warm_server.decoded(head, texts) == (
+        STAMP, WORDS, VARIABLES, 0o027, (signal.SIGINT, signal.SIGHUP),
+    )  # fmt: skip
+
+
+def test_anything_else_is_no_request() -> None:
+    head, texts = warm.packed(STAMP, WORDS, VARIABLES, 0o027, (False, False, False))
+    none = b"\0" * warm.LENGTH
+    for number in (1, 2, 3):  # the counts of texts
+        at = number * warm.LENGTH
+        for wrong in (0, 1, 9, 2**32 - 1):
+            odd = head[:at] + wrong.to_bytes(warm.LENGTH, "big") + head[at + warm.LENGTH :]
+            refused(odd, texts)
+    for mask, bits in ((0o1000, 0), (2**32 - 1, 0), (0, 8)):
+        end = mask.to_bytes(warm.LENGTH, "big") + bits.to_bytes(warm.LENGTH, "big")
+        refused(head[:-8] + end, texts)
+    refused(head, texts[:-1])
+    refused(head, texts + b"\0")
+    refused(head[:-1], texts)
+    refused(none * 6, b"\0")
+    for variables in ({"": "x"}, {"A\0B": "x"}):
+        refused(*warm.packed(STAMP, WORDS, variables, 0, (False,)))
+    chance = random.Random(5)
+    for size in range(60):
+        refused(chance.randbytes(warm.HEAD), chance.randbytes(size))
+
+
+def refused(head: bytes, texts: bytes) -> None:
+    with pytest.raises(warm_server.BadRequest):
+        warm_server.decoded(head, texts)
+
+
+def test_it_serves_on_after_requests_that_are_none(process: Warm, tmp_path: Path) -> None:
+    environment = with_store(process, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", environment["XDG_RUNTIME_DIR"])
+        path = warm.socket_path()
+    head, texts = warm.packed(STAMP, WORDS, VARIABLES, 0, (False, False, False))
+    huge = (2**32 - 1).to_bytes(warm.LENGTH, "big") + head[warm.LENGTH :]
+    for sent in (b"", b"x", head, huge + texts, head + texts, head + b"\xff" * len(texts)):
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(path)
+            with suppress(ConnectionError):  # it may hang up before it has read all
+                line.sendall(sent)
+                line.shutdown(socket.SHUT_WR)
+                assert line.recv(10) in (b"", warm.DECLINED)  # no files, and another stamp
+    with waiting(process, tmp_path, environment):  # its child is one of the warm process
+        assert not gone(process.pid)
 
 
 def test_the_mask_is_that_of_the_command(process: Warm, tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ stream (``in_shell``): these last, so the start matters little.
 The child must not outlive the command: its end of the line raises SIGIO when the other one closes,
 which ends it as a kill would end the command.
 
+The request is a head of six numbers (``HEAD``) with the files beside it, then texts that each end
+with a zero byte, which no word and no variable can contain: the stamp, the words, the environment.
+
 This module is imported by each command, so it imports only what is built into Python.
 """
 
@@ -27,7 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
     from _socket import socket
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import FrameType
 else:
     import _signal  # what signal is made of, without its enumerations
@@ -36,6 +39,12 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 DECLINED, BEGUN = b"-", b"+"
 LENGTH = 4
 """The bytes of a number on the line."""
+HEAD = 6 * LENGTH
+"""The size of the texts; how many are of the stamp, words, variables; the mask; ignored signals."""
+LARGEST = 1 << 24
+"""The most bytes of the texts: more than a system lets a program have."""
+SIGNALS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
+"""The signals that a command may ignore, each a bit of the head."""
 KILLED = 4
 _PEER = 12
 """The bytes of the credentials of a peer: pid, uid, gid."""
@@ -100,19 +109,33 @@ def peer_uid(line: socket) -> int:
 
 def _send(line: socket, argv: Sequence[str]) -> None:
     import _socket
-    import marshal
 
     mask = os.umask(0o077)
     os.umask(mask)
-    signals = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
-    ignored = [int(each) for each in signals if _signal.getsignal(each) == _signal.SIG_IGN]
-    request = marshal.dumps((stamp(), tuple(argv), dict(os.environ), mask, ignored))
+    ignored = [_signal.getsignal(each) == _signal.SIG_IGN for each in SIGNALS]
+    head, texts = packed(stamp(), argv, os.environ, mask, ignored)
     folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     files = b"".join([file.to_bytes(4, sys.byteorder) for file in (0, 1, 2, folder)])
     rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)
-    line.sendmsg([len(request).to_bytes(LENGTH, "big")], [rights])
+    line.sendmsg([head], [rights])
     os.close(folder)
-    line.sendall(request)
+    line.sendall(texts)
+
+
+def packed(
+    own: Sequence[str],
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    mask: int,
+    ignored: Sequence[bool],
+) -> tuple[bytes, bytes]:
+    """The head and the texts of a request."""
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    texts = [text.encode("utf-8", "surrogateescape") for text in (*own, *argv, *variables)]
+    joined = b"".join([text + b"\0" for text in texts])
+    bits = sum([bit << number for number, bit in enumerate(ignored)])
+    numbers = (len(joined), len(own), len(argv), len(variables), mask, bits)
+    return b"".join([number.to_bytes(LENGTH, "big") for number in numbers]), joined
 
 
 def _follow(line: socket, child: int) -> int:
@@ -129,7 +152,7 @@ def _follow(line: socket, child: int) -> int:
         os.kill(os.getpid(), _signal.SIGSTOP)
         pass_on(_signal.SIGCONT, None)
 
-    for signum in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
+    for signum in SIGNALS:
         if _signal.getsignal(signum) != _signal.SIG_IGN:
             _signal.signal(signum, pass_on)
     _signal.signal(_signal.SIGTSTP, pause)

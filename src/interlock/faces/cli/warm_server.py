@@ -8,7 +8,6 @@ was not used for a while, when its code was changed, or when a user ends it.
 from __future__ import annotations
 
 import gc
-import marshal
 import os
 import pkgutil
 import select
@@ -19,7 +18,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import interlock
 from interlock import registry
@@ -37,7 +36,9 @@ _APART = (
     "runtime.tracing", "stores.etcd", "stores.git", "stores.redis",
 )  # fmt: skip
 """What is not imported: programs of their own, and engines across a network."""
-_LARGEST = 1 << 24
+_FILES = 4
+"""The standard files of a command, and its folder."""
+_MASK = 0o777
 _LOOK = 1.0
 """Seconds between two looks at the files of the code."""
 _PATIENCE = 5.0
@@ -155,7 +156,7 @@ def _accept(listener: socket.socket, idle: float, code: dict[str, int]) -> None:
                 return  # the command is refused, and carried out by itself
             looked = time.monotonic()
         line, _ = listener.accept()
-        with line, suppress(OSError, ValueError, EOFError, TypeError):
+        with line, suppress(OSError, BadRequest):
             _answer(line, listener, own)
 
 
@@ -163,31 +164,71 @@ def _answer(line: socket.socket, listener: socket.socket, own: tuple[str, ...]) 
     if warm.peer_uid(line) != os.geteuid():
         return
     line.settimeout(_PATIENCE)
-    head, files, _, _ = socket.recv_fds(line, warm.LENGTH, 4)
+    head, files, _, _ = socket.recv_fds(line, warm.HEAD, _FILES)
     try:
-        request = _received(line, int.from_bytes(head, "big"))
-        stamp, argv, environment, mask, ignored = marshal.loads(request)  # noqa: S302 - our user's
-        if stamp != own or len(files) < 4 or not _is_short(argv):  # noqa: PLR2004
+        request = decoded(head, _received(line, head))
+        if request.stamp != own or len(files) != _FILES or not _is_short(request.argv):
             line.sendall(warm.DECLINED)
             return
-        if os.fork():
-            return
-        listener.close()
-        _become(line, files, environment, mask, ignored)
-        _carry_out(line, argv)
+        if not os.fork():
+            _carry_out(line, listener, files, request)
     finally:
         for file in files:
             os.close(file)
 
 
-def _received(line: socket.socket, size: int) -> bytes:
-    if size > _LARGEST:
-        raise ValueError(size)
+class BadRequest(Exception):
+    """What came over the line is no request of a command."""
+
+
+class CommandRequest(NamedTuple):
+    """A command that is to be carried out."""
+
+    stamp: tuple[str, ...]
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    mask: int
+    ignored: tuple[int, ...]
+
+
+def decoded(head: bytes, texts: bytes) -> CommandRequest:
+    """The request of these bytes; BadRequest if they are anything else."""
+    size, stamps, words, variables, mask, bits = _numbers(head)
+    parts = texts.split(b"\0")
+    if len(texts) != size or parts.pop() or len(parts) != stamps + words + variables:
+        raise BadRequest("the texts are not as many as the head says")
+    if mask > _MASK or bits >> len(warm.SIGNALS):
+        raise BadRequest("no such mask, or no such signal")
+    found = [part.decode("utf-8", "surrogateescape") for part in parts]
+    pairs = [text.partition("=") for text in found[stamps + words :]]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise BadRequest("a variable has no name")
+    return CommandRequest(
+        stamp=tuple(found[:stamps]),
+        argv=tuple(found[stamps : stamps + words]),
+        environment={name: value for name, _, value in pairs},
+        mask=mask,
+        ignored=tuple(each for n, each in enumerate(warm.SIGNALS) if bits >> n & 1),
+    )
+
+
+def _numbers(head: bytes) -> list[int]:
+    if len(head) != warm.HEAD:
+        raise BadRequest("the head is too short")
+    starts = range(0, warm.HEAD, warm.LENGTH)
+    return [int.from_bytes(head[at : at + warm.LENGTH], "big") for at in starts]
+
+
+def _received(line: socket.socket, head: bytes) -> bytes:
+    """The texts behind a head."""
+    size = _numbers(head)[0]
+    if size > warm.LARGEST:
+        raise BadRequest("the request is too large")
     parts: list[bytes] = []
     while size:
         part = line.recv(min(size, 1 << 20))
         if not part:
-            raise EOFError
+            raise BadRequest("the request is cut off")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
@@ -202,27 +243,21 @@ def _is_short(argv: Sequence[str]) -> bool:
     return not operation.in_shell
 
 
-def _become(
-    line: socket.socket,
-    files: Sequence[int],
-    environment: dict[str, str],
-    mask: int,
-    ignored: Sequence[int],
-) -> None:
+def _become(line: socket.socket, files: Sequence[int], request: CommandRequest) -> None:
     """In the child: take over the place of the command."""
     import fcntl
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    for signum in warm.SIGNALS:
         usual = signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL
-        signal.signal(signum, signal.SIG_IGN if signum in ignored else usual)
+        signal.signal(signum, signal.SIG_IGN if signum in request.ignored else usual)
     os.setsid()  # signals of the terminal of the warm process are not meant for it
     for number, file in enumerate(files[:3]):
         os.dup2(file, number)
     os.fchdir(files[3])
-    os.umask(mask)
+    os.umask(request.mask)
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update(request.environment)
     time.tzset()
     line.setblocking(True)
     fcntl.fcntl(line, fcntl.F_SETOWN, os.getpid())
@@ -230,11 +265,16 @@ def _become(
     line.sendall(warm.BEGUN + os.getpid().to_bytes(warm.LENGTH, "big"))
 
 
-def _carry_out(line: socket.socket, argv: Sequence[str]) -> NoReturn:
-    status = 4
+def _carry_out(
+    line: socket.socket, listener: socket.socket, files: Sequence[int], request: CommandRequest
+) -> NoReturn:
+    """In the child: whatever happens, it ends here, and never becomes a second warm process."""
+    status = warm.KILLED
     try:
-        sys.argv[1:] = argv
-        status = carry_out(argv)
+        listener.close()
+        _become(line, files, request)
+        sys.argv[1:] = request.argv
+        status = carry_out(request.argv)
         line.sendall(bytes([status]))
     finally:
         os._exit(status)
