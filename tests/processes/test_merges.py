@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.faces.shell import PATIENCE, Shell
 from tests.nouns.merges.repositories import TestRepository
 from tests.processes.helpers import ProcessGroup, until
 
 import interlock
+from interlock.nouns.merges import merge as core
 from interlock.testing.audit import audit
+from interlock.testing.servers import RedisServer
 
 AUTHORS = ("ada", "bob", "eve")
 
@@ -70,6 +75,39 @@ def test_every_landed_commit_passed_its_guard_though_servers_are_killed(
     assert {name for name in git.branches() if ends.get(name) == "merged"} == set()
     with interlock.connect(url) as fleet:
         assert audit(fleet.store) == []
+
+
+def test_a_server_waits_for_a_store_that_is_killed_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/cache")
+    git = TestRepository(tmp_path / "repository")
+    shell = Shell(Path(git.folder))
+    with RedisServer(tmp_path / "redis") as redis, closing(shell):
+        url = redis.url("merges")
+        shell.exported["INTERLOCK_STORE"] = url
+        server = shell.start(
+            "merge", "serve", "--agent", "queue", "--ttl", "2s", "--", "true"
+        )  # fmt: skip
+        assert server.stderr is not None
+        assert "serving main" in server.stderr.readline()
+        _land(git, url, "before")
+        redis.kill()
+        while "does not answer" not in (said := server.stderr.readline()):  # it says that it waits
+            assert said, "it has ended"
+        redis.restart()
+        _land(git, url, "after")
+        assert server.poll() is None
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(PATIENCE) == 143
+    assert {"before", "after"} <= git.files()
+
+
+def _land(git: TestRepository, url: str, name: str) -> None:
+    git.branch(name, {name: name})
+    with interlock.connect(url, agent="ada") as fleet:
+        done = fleet.merges.submit(name, repository=git.folder, wait=60)
+        assert isinstance(done, core.MergeDone), done
 
 
 def _ended(fleet: interlock.Fleet) -> int:

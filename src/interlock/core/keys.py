@@ -116,7 +116,7 @@ Merges
 Budgets
     budgets/{thing}       the limit of the fleet, an agent or a task
     spent/{thing}         what an agent or a task has spent
-    transcripts/{agent}/{file}  how far a transcript is counted
+    transcripts/{file}    how far a transcript is counted
     meta/budgets          there is a limit
 Swarms, in the home store
     swarm/self            this home as a swarm: its name, its bus and its keys
@@ -1214,9 +1214,12 @@ def spent_of(key: str) -> str:
     return decode(key[len(SPENT) :])
 
 
-def transcript(agent: str, path: str) -> str:
-    """How far a transcript of an agent is counted, by the digest of its path."""
-    return f"{TRANSCRIPTS}{encode(agent)}/{digest(path.encode('utf-8', 'surrogateescape'))[:32]}"
+def transcript(path: str, first: bytes) -> str:
+    """How far a transcript is counted, by the digest of its path and its first line.
+
+    Whoever counts it, it is the same; another file in its place is another transcript.
+    """
+    return TRANSCRIPTS + digest(path.encode("utf-8", "surrogateescape") + b"\0" + first)[:32]
 
 
 # Swarms.

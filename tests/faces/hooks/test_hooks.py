@@ -70,6 +70,19 @@ def test_the_first_agent_that_edits_a_file_has_it_until_it_stops(shop: Path) -> 
     assert not denied(send("claude", edit(shop, "src/a.py", TWO)))
 
 
+def test_an_agent_that_waits_for_a_file_learns_that_it_has_it(shop: Path) -> None:
+    calls = [{"tool_name": "Bash", "tool_input": {"command": "ls"}}]
+    with fleet(shop) as ada, fleet(shop, FIRST) as own:
+        assert ada.reservations.reserve("src/*.py", ttl="10m")
+        queued = own.reservations.reserve("src/a.py", ttl="10m", on_conflict="queue")
+        assert isinstance(queued, interlock.ReservationQueued)
+        assert not said(send("claude", event(shop, "PostToolBatch", tool_calls=calls)))
+        ada.reservations.unreserve(all=True)
+    told = said(send("claude", event(shop, "PostToolBatch", tool_calls=calls)))
+    assert "reserved for you now for 10 min: src/a.py" in told
+    assert not said(send("claude", event(shop, "PostToolBatch", tool_calls=calls)))
+
+
 def test_a_sub_agent_is_an_agent_of_its_own(shop: Path) -> None:
     sub = {"agent_id": "agent_01ABC", "agent_type": "code-reviewer"}
     assert not denied(send("claude", edit(shop, "src/a.py", **sub)))

@@ -292,6 +292,24 @@ def test_a_remote_that_is_away_holds_the_queue(queue: QueueBed, tmp_path: Path) 
     assert queue.states() == {"a": "waiting"}
 
 
+def test_a_server_goes_on_when_its_remote_is_back(queue: QueueBed, tmp_path: Path) -> None:
+    git, away = queue.repository, tmp_path / "origin.git"
+    git.branch("a", {"a": "a"})
+    queue.submit("a")
+    said: list[str] = []
+    serve = queue.server.fleet.merges.serve
+    serving = queue.server.start(
+        serve("main", remote=str(away), repository=git.folder, say=said.append)
+    )
+    serving.run()
+    assert queue.states() == {"a": "waiting"}
+    assert [text for text in said if "nothing can be merged" in text and "origin.git" in text]
+    git.git("clone", "-q", "--bare", git.folder, str(away))
+    queue.bed.clock.advance(6)
+    serving.run()
+    assert queue.states() == {"a": "merged"}
+
+
 def test_a_commit_of_another_repository_bounces(queue: QueueBed, tmp_path: Path) -> None:
     other = TestRepository(tmp_path / "other")
     other.branch("a", {"a": "other"})

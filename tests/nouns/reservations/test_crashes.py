@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
-from tests.nouns.reservations.test_reservations import files, reserve, states, unreserve
+from tests.nouns.reservations.test_reservations import files, mail, reserve, states, unreserve
 
 from interlock.errors import OutcomeUnknown
 from interlock.nouns.reservations import reservation as r
@@ -65,6 +65,7 @@ def test_no_fault_at_any_commit_leaves_a_path_with_two_holders(
         if act is releases:
             eve.run(eve.fleet.maintain())
             assert ("mine/a", "bob", "reserved") in states(eve)
+            assert len(mail(bob)) == 1  # one message, in the commit that served him
         eve.run(eve.fleet.maintain())
         _holds_together(eve)
         assert audit(bed.store) == []

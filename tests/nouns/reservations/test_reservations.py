@@ -108,6 +108,42 @@ def test_a_queued_one_is_served_by_the_commit_that_ends_what_is_in_its_way(clien
     assert audit(bed.store) == []
 
 
+def mail(client: Client) -> list[tuple[str, str]]:
+    """Unread messages about reservations: the subject, and the reservation."""
+    inbox = client.run(client.messages.inbox())
+    return [(each.subject, each.data["reservation"]) for each in inbox.messages]
+
+
+def test_a_waiter_that_does_not_sleep_gets_a_message_once_it_is_served(clients: Any) -> None:
+    ada, bob, eve, bed = clients
+    reserve(ada, "src")
+    queued = reserve(bob, "src/a", "src/b", on_conflict="queue", ttl=100)
+    assert mail(bob) == []
+    unreserve(ada, "src")
+    assert mail(bob) == [("reserved for you now for 100 s: src/a, src/b", queued.grant)]
+    assert isinstance(reserve(bob, "src/a", "src/b"), r.ReservationExtended)
+    eve.run(eve.fleet.maintain())
+    assert len(mail(bob)) == 1
+    unreserve(bob, all=True)
+    assert len(mail(bob)) == 1
+    assert mail(ada) == []
+    assert audit(bed.store) == []
+
+
+def test_a_waiter_that_sleeps_gets_no_message_unless_its_sleep_is_over(clients: Any) -> None:
+    ada, bob, eve, bed = clients
+    reserve(ada, "a")
+    sleeps = bob.start(files(bob).reserve("a", wait=60, on_conflict="queue", ttl=1000))
+    unreserve(ada, "a")
+    assert isinstance(sleeps.run().result(), r.Reserved)
+    assert mail(bob) == []
+    queued = reserve(eve, "a", wait=5, on_conflict="queue", ttl=1000)
+    assert isinstance(queued, r.ReservationQueued)
+    unreserve(bob, "a")
+    assert [id_ for _, id_ in mail(eve)] == [queued.grant]
+    assert audit(bed.store) == []
+
+
 def test_a_wait_sleeps_until_it_is_served_or_the_time_is_up(clients: Any) -> None:
     ada, bob, eve, _ = clients
     reserve(ada, "a")

@@ -6,6 +6,8 @@ after       unread messages, a request to stop, and writes around the edit tool 
 stop        waiting mail lets the agent go on; else what its edits reserved is released
 end         the agent leaves
 
+After tools, at a stop and at the end the tokens of its transcript are counted (``spending.py``).
+
 A message that was shown is acknowledged at the next event of the same session: only then the host
 has certainly passed it on.
 """
@@ -23,6 +25,7 @@ from interlock.errors import StoreMissing
 from interlock.faces.hooks import hosts
 from interlock.faces.hooks.event import HookEvent
 from interlock.faces.hooks.hosts import Answer, Host
+from interlock.faces.hooks.spending import begin_counting, count_spending, over_budget
 from interlock.nouns.reservations import pattern, repository
 from interlock.nouns.reservations import reservation as r
 from interlock.nouns.reservations.repository import Repository
@@ -114,7 +117,7 @@ def _reserve(host: Host, event: HookEvent, place: Repository, paths: list[str]) 
     if fleet is None:  # nothing can be reserved here
         return None
     with fleet:
-        if said := _over_budget(fleet):
+        if said := over_budget(fleet):
             return said
         texts = [pattern.escaped(place.relative(path)) for path in dict.fromkeys(paths)]
         for begin in range(0, len(texts), r.PATTERNS):
@@ -128,16 +131,6 @@ def _reserve(host: Host, event: HookEvent, place: Repository, paths: list[str]) 
             if isinstance(got, r.ReservationConflict):
                 return _refusal(got, fleet.context.runner.clock.wall())
     return None
-
-
-def _over_budget(fleet: Fleet) -> str:
-    """Why the agent may spend no more; costs a read only if the fleet has a budget."""
-    from interlock.steps import drive
-
-    if not drive(fleet.context.runner.has_budget(), fleet.store):
-        return ""
-    said = fleet.budgets.exceeded()
-    return f"interlock: {said}. End for now, and say so; an operator may raise it." if said else ""
 
 
 def _refusal(got: r.ReservationConflict, now: float) -> str:
@@ -165,6 +158,7 @@ def start(host: Host, event: HookEvent) -> Answer:
 
     with fleet:
         join(fleet, host, event)
+        begin_counting(fleet, host, event)
         if event.means == hosts.SUB_START:
             name = event.agent(host)
             text = f"You are agent {name!r} of Interlock; files that others reserved are refused."
@@ -203,14 +197,15 @@ def end(host: Host, event: HookEvent) -> Answer:
     from interlock.runtime.identity import Actor
     from interlock.steps import drive
 
-    with fleet:
+    with fleet, HookState(event) as state:
         _release_edits(fleet, all_=not os.environ.get("INTERLOCK_AGENT"))
         session = event.session_id
         if os.environ.get("INTERLOCK_SESSION") != session:
             actor = Actor(fleet.context.me().actor.agent, session)
             drive(fleet.context.sessions.leave(actor), fleet.store)
-        HookState(event).remove()
-    return Answer()
+        error = count_spending(fleet, host, event, state)
+    state.remove()
+    return Answer(err=error)
 
 
 def _release_edits(fleet: Fleet, *, all_: bool = False) -> None:
@@ -237,13 +232,15 @@ def after_tools(host: Host, event: HookEvent) -> Answer:
     if fleet is None:
         return Answer()
     with fleet, HookState(event) as state:
+        state.idle = False
         _note(fleet, place, event)
         _beat(fleet, host, event, state)
         _acknowledge(fleet, state)
-        said = _mail(fleet, event, state)
+        said = mail(fleet, state)
         if event.means == hosts.AFTER and not event.edits:
             said += _around(fleet, place, state)
-        return hosts.context(host, event.named, _bounded(said))
+        error = count_spending(fleet, host, event, state)
+        return hosts.context(host, event.named, bounded(said))._replace(err=error)
 
 
 def stop(host: Host, event: HookEvent) -> Answer:
@@ -259,13 +256,15 @@ def stop(host: Host, event: HookEvent) -> Answer:
         _beat(fleet, host, event, state)
         _acknowledge(fleet, state)
         state.stops = state.stops + 1 if event.again else 0
-        said = _mail(fleet, event, state, stops=False) if state.stops < IN_A_ROW else []
+        said = mail(fleet, state, stops=False) if state.stops < IN_A_ROW else []
         if event.means == hosts.STOP and state.stops < IN_A_ROW:
             said += _around(fleet, place, state)
+        error = count_spending(fleet, host, event, state)
+        state.idle = not said and event.means == hosts.STOP
         if said:
-            return hosts.go_on(host, _bounded(said))
+            return hosts.go_on(host, bounded(said))._replace(err=error)
         _release_edits(fleet)
-    return Answer()
+    return Answer(err=error)
 
 
 def _note(fleet: Fleet, place: Repository, event: HookEvent) -> None:
@@ -290,7 +289,7 @@ def _acknowledge(fleet: Fleet, state: HookState) -> None:
         state.shown = []
 
 
-def _mail(fleet: Fleet, event: HookEvent, state: HookState, *, stops: bool = True) -> list[str]:
+def mail(fleet: Fleet, state: HookState, *, stops: bool = True) -> list[str]:
     """Unread messages in words, a request to stop first."""
     from interlock.steps import Read, drive
     from interlock.store import Range
@@ -323,7 +322,6 @@ def _mail(fleet: Fleet, event: HookEvent, state: HookState, *, stops: bool = Tru
             .replace("call inbox", "interlock inbox")
             .partition("\nnext:")[0]
         )
-    del event
     return said
 
 
@@ -367,7 +365,8 @@ def _holder_of(fleet: Fleet, place: Repository, path: str) -> r.Overlap | None:
     return found[0] if found else None
 
 
-def _bounded(said: Iterable[str]) -> str:
+def bounded(said: Iterable[str]) -> str:
+    """All of it in an answer that is short enough."""
     text = "\n".join(said)
     data = text.encode()
     if len(data) <= MOST:

@@ -15,6 +15,7 @@ _PATCHES = ("command", "input", "patch", "patchText", "patch_text")
 _FILE = re.compile(
     r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$", re.MULTILINE
 )
+_PLAIN = re.compile(r"[\w-]+")
 _LONGEST = 64
 
 
@@ -26,7 +27,8 @@ class HookEvent(NamedTuple):
     """An event: what it means, whose it is, and the files that its tools edit.
 
     ``named`` is the host's own word.  ``edits`` says whether all of its tools are edit tools, and
-    ``again`` that the agent already goes on because of a stop hook.
+    ``again`` that the agent already goes on because of a stop hook.  ``transcript`` is the file in
+    which the host writes what this agent does.
     """
 
     means: str
@@ -40,6 +42,7 @@ class HookEvent(NamedTuple):
     edits: bool = False
     again: bool = False
     source: str = ""
+    transcript: str = ""
 
     def agent(self, host: Host) -> str:
         """The name of the agent: its own, or one made of its session; a sub-agent has another."""
@@ -87,7 +90,19 @@ def read(host: Host, text: str, named: str = "") -> HookEvent:
         edits=edits,
         again=bool(payload.get("stop_hook_active") or payload.get("loop_count")),
         source=_text(payload, "source"),
+        transcript=_transcript(payload),
     )
+
+
+def _transcript(payload: dict[str, Any]) -> str:
+    """The transcript of a session; a sub-agent has one of its own beside it."""
+    whole, sub = _text(payload, "transcript_path"), _text(payload, "agent_id")
+    if own := _text(payload, "agent_transcript_path"):
+        return own
+    if not sub:
+        return whole
+    begin, suffix = os.path.splitext(whole)
+    return f"{begin}/subagents/agent-{sub}{suffix}" if suffix and _PLAIN.fullmatch(sub) else ""
 
 
 def _tools(host: Host, payload: dict[str, Any], means: str) -> tuple[str, tuple[str, ...], bool]:

@@ -38,6 +38,8 @@ class Host(NamedTuple):
     matcher      what its hook before a tool is limited to
     trusts       whether a user has to trust a hook before it runs
     instructions the file with instructions that it reads
+    transcripts  whether it writes transcripts with the tokens that were spent
+    rewakes      whether a hook that ends in the background begins a turn (``rewake.py``)
     """
 
     name: str
@@ -51,6 +53,8 @@ class Host(NamedTuple):
     matcher: str = ""
     trusts: bool = False
     instructions: str = "AGENTS.md"
+    transcripts: bool = False
+    rewakes: bool = False
     tested: bool = True
 
 
@@ -77,9 +81,11 @@ HOSTS: dict[str, Host] = {
             edits=frozenset(_EDITS),
             shape="claude",
             fails="open; closed from 2.1.295 on (onFailure)",
-            wake="inbox socket, else the Stop hook",
+            wake="a hook in the background (asyncRewake), the inbox socket, the Stop hook",
             matcher="|".join(_EDITS),
             instructions="CLAUDE.md",
+            transcripts=True,
+            rewakes=True,
         ),
         Host(
             name="codex",
@@ -101,6 +107,7 @@ HOSTS: dict[str, Host] = {
             wake="the Stop hook; interlock wait",
             matcher="apply_patch|Edit|Write",
             trusts=True,
+            transcripts=True,
         ),
         Host(
             name="copilot",

@@ -15,6 +15,8 @@ from interlock.faces.hooks.event import BadEvent, HookEvent, read
 from interlock.faces.hooks.hosts import BEFORE, END, HOSTS, STOP, SUB_STOP, Answer, Host, deny
 
 LONGEST_INPUT = 16 * 1024 * 1024
+WAKE = "wake"
+"""The word of the hook that waits in the background, in place of an event."""
 _BLOCKS = 2
 """The exit status that refuses a tool, of hosts that know none by JSON alone."""
 _USAGE = f"interlock hook: name the host: {', '.join(HOSTS)}; see 'interlock hook --help'"
@@ -40,12 +42,23 @@ def main(words: list[str]) -> int:
         return 1
     if os.environ.get("INTERLOCK_HOOK") == "off":
         return 0
-    answer = answered(host, sys.stdin.buffer.read(LONGEST_INPUT), words[1] if words[1:] else "")
+    data, named = sys.stdin.buffer.read(LONGEST_INPUT), words[1] if words[1:] else ""
+    answer = woken(host, data) if named == WAKE else answered(host, data, named)
     if answer.out:
         sys.stdout.write(answer.out + "\n")
     if answer.err:
         sys.stderr.write(answer.err + "\n")
     return answer.status
+
+
+def woken(host: Host, data: bytes) -> Answer:
+    """Wait for mail of an idle agent; a failure wakes no agent."""
+    from interlock.faces.hooks.rewake import wait_and_wake
+
+    try:
+        return wait_and_wake(host, data)
+    except Exception as error:  # noqa: BLE001 - the text of a failure is not for the model
+        return Answer(err=f"interlock hook: {error}", status=1)
 
 
 def answered(host: Host, data: bytes, named: str = "") -> Answer:

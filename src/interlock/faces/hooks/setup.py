@@ -21,7 +21,8 @@ from typing import Any, TypeAlias
 
 from interlock import store_location
 from interlock.errors import BadInput
-from interlock.faces.hooks.hosts import AFTER, BEFORE, END, HOSTS, Host
+from interlock.faces.hooks.hosts import AFTER, BEFORE, END, HOSTS, STOP, Host
+from interlock.faces.hooks.main import WAKE
 from interlock.nouns.fleet.hosts_noun import SetUp, SetupShown
 
 Settings: TypeAlias = dict[str, Any]
@@ -148,6 +149,8 @@ class Setup:
                 if means == BEFORE and host.name == "claude":
                     handler["onFailure"] = "block"
                 group: Settings = {"hooks": [handler]}
+                if means == STOP and host.rewakes:
+                    group["hooks"].append(_waker(f"{command} hook {host.name} {WAKE}"))
                 if means == BEFORE:
                     group = {"matcher": host.matcher, **group}
                 hooks.setdefault(event, []).append(group)
@@ -295,6 +298,13 @@ class Setup:
                 with open(path, "a", encoding="utf-8") as file:
                     gap = "" if not old or old.endswith("\n") else "\n"
                     file.write(gap + "".join(f"{name}\n" for name in missing))
+
+
+def _waker(line: str) -> Settings:
+    """The hook that runs in the background, and wakes the agent with status 2."""
+    from interlock.faces.hooks.rewake import LONGEST
+
+    return {"type": "command", "command": line, "asyncRewake": True, "timeout": LONGEST}
 
 
 def own_command() -> str:

@@ -22,6 +22,8 @@ class HookState:
     reported  how files looked that were reported
     stops     how often in a row mail kept the agent from stopping
     beat      when the session was last renewed
+    counted   when its transcript was last counted
+    idle      whether the agent stopped, and has done nothing since
     """
 
     def __init__(self, event: HookEvent) -> None:
@@ -34,14 +36,26 @@ class HookState:
         self.reported: dict[str, list[int]] = {}
         self.stops = 0
         self.beat = 0.0
+        self.counted = 0.0
+        self.idle = False
+
+    @property
+    def file(self) -> str:
+        """Where it is kept."""
+        return self._file
 
     def __enter__(self) -> Self:
+        return self.loaded()
+
+    def loaded(self) -> Self:
+        """The same with what the file says; a reader leaves that as it is."""
         with suppress(OSError, ValueError, TypeError), open(self._file, encoding="utf-8") as file:
             found: dict[str, Any] = json.load(file)
             self.shown = [str(each) for each in found.get("shown", ())]
             self.asked = [str(each) for each in found.get("asked", ())]
             self.reported = dict(found.get("reported", {}))
             self.stops, self.beat = int(found.get("stops", 0)), float(found.get("beat", 0.0))
+            self.counted, self.idle = float(found.get("counted", 0.0)), bool(found.get("idle"))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,5 +69,6 @@ class HookState:
 
     def remove(self) -> None:
         """The session is over."""
-        with suppress(OSError):
-            os.remove(self._file)
+        for path in (self._file, f"{self._file}.wake"):
+            with suppress(OSError):
+                os.remove(path)

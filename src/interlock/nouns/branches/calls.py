@@ -70,7 +70,8 @@ class BranchCalls(Calls[D]):
             yield from watcher.look()
         else:
             self.context.joined_identity()
-            yield from watcher.run(*terms)
+            outage = self.context.outage(f"the watch of {name}")
+            yield from outage.through(lambda _left: watcher.run(*terms), validate.FOREVER)
         return core.BranchWatched(branch=name, moves=watcher.moves)
 
     @call

@@ -3,13 +3,14 @@
 Usage is counted for the agent, and for the task that it works on.  It comes from three places: the
 transcript of a coding agent, which is read from the byte where the last reader stopped; a report of
 the agent itself; and a program that knows the price.  The commit that adds the usage of a
-transcript also moves its offset, so two readers of one file count it once, and a reader that was
-killed counts nothing twice.
+transcript also moves its offset, so several readers of one file, of any agents, count it once, and
+a reader that was killed counts nothing twice.
 
 A limit is for an agent (``agent/ada``), a task (``task/t1``), every agent (``agent/*``) or the
-``fleet``, in tokens, in money, or both.  Above it, claims of tasks are refused with the figure; a
-claim that runs goes on.  Every client reads a mark once and each minute after that
-(``meta/budgets``), and pays for a check only if there is a limit.
+``fleet``, in tokens, in money, or both.  That of ``agent/ada`` also binds ``ada/tests``, an agent
+below it.  Above it, claims of tasks and edits are refused with the figure; a claim that runs goes
+on.  Every client reads a mark once and each minute after that (``meta/budgets``), and pays for a
+check only if there is a limit.
 
 All tokens count: input, output, and those written to or read from a cache.
 """
@@ -77,12 +78,14 @@ class TranscriptPlace(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     """How far a transcript is counted.
 
     ``last`` are the last messages with their usage, since a transcript repeats a message while it
-    grows; ``total`` is the last total of a transcript that has totals.
+    grows; ``total`` is the last total of a transcript that has totals.  ``at`` is when it was
+    counted.
     """
 
     offset: int = 0
     last: tuple[tuple[str, TokenUsage], ...] = ()
     total: TokenUsage = NO_USAGE
+    at: float = 0.0
 
 
 class BudgetLimit(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -67,6 +67,7 @@ NOUN = Noun(
         ),
     ),
     health=Part(39, "interlock.nouns.budgets.service:health"),
+    housekeeping=Part(33, "interlock.nouns.budgets.service:BudgetHousekeepingPart"),
     events=True,
     texts=("interlock.nouns.budgets.text",),
     operations=(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,14 +16,19 @@ from interlock.errors import BadInput, NotAllowed
 from interlock.nouns.budgets import budget as core
 from interlock.nouns.budgets import rules, transcripts
 from interlock.nouns.budgets.budget import BudgetLimit, SpentTotal, TokenUsage, TranscriptPlace
+from interlock.nouns.budgets.transcripts import TranscriptLines
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.health import HealthCheck, Problem
+from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op, Read
 from interlock.store import Item, Range
 
+T = TypeVar("T")
+FORGOTTEN = 90 * 86400.0
+"""Seconds after which a transcript that was not counted any more is forgotten."""
 _LIMIT = codec.Decoder(BudgetLimit)
 _SPENT = codec.Decoder(SpentTotal)
 _PLACE = codec.Decoder(TranscriptPlace)
@@ -82,12 +88,17 @@ def _before(agent: str, task: str) -> ReadOp[tuple[SpentTotal, SpentTotal]]:
 
 
 def count_transcript(
-    runner: Runner, actor: Actor, agent: str, task: str, path: str
+    runner: Runner, actor: Actor, agent: str, task: str, path: str, portions: int | None = None
 ) -> Op[core.CountOutcome]:
-    """Count what a transcript has beyond its counted part; several readers count it once."""
+    """Count what a transcript has beyond its counted part; several readers count it once.
+
+    With ``portions`` at most so many parts are read; the next call goes on from there.
+    """
     tokens, cost, lines = 0, 0.0, 0
+    first: bytes = yield from _of_file(path, partial(transcripts.first_line, path))
+    key = keys.transcript(path, first)
     while True:
-        portion = yield from _read_portion(agent, path)
+        portion = yield from _read_portion(key, path, empty=not first)
         outcome = yield from _count_portion(runner, actor, agent, task, portion)
         if outcome is None:  # another reader was quicker: begin where that stopped
             continue
@@ -95,8 +106,26 @@ def count_transcript(
             return outcome
         tokens, cost = tokens + outcome.added, cost + outcome.added_cost
         lines += portion.lines
-        if not portion.lines:
+        portions = None if portions is None else portions - 1
+        if not portion.lines or portions == 0:
             return replace(outcome, added=tokens, added_cost=round(cost, 6), lines=lines)
+
+
+def skip_transcript(runner: Runner, actor: Actor, agent: str, path: str) -> Op[None]:
+    """Leave out what a transcript has by now, unless a part of it was counted before."""
+    first: bytes = yield from _of_file(path, partial(transcripts.first_line, path))
+    key, place = keys.transcript(path, first), TranscriptPlace()
+    if not first or (yield Read(key))[key] is not None:
+        return
+    while True:
+        reading = partial(transcripts.read_lines, path, place.offset)
+        found: TranscriptLines = yield from _of_file(path, reading)
+        if not found.lines:
+            break
+        place = transcripts.counted(found.lines, place)[1]
+    before = TranscriptPlace()
+    portion = Portion(key=key, before=before, after=place, added=core.NO_USAGE, lines=0)
+    yield from _count_portion(runner, actor, agent, "", portion)
 
 
 class Portion(Struct, frozen=True, kw_only=True):
@@ -109,17 +138,26 @@ class Portion(Struct, frozen=True, kw_only=True):
     lines: int
 
 
-def _read_portion(agent: str, path: str) -> Op[Portion]:
-    key = keys.transcript(agent, path)
+def _read_portion(key: str, path: str, *, empty: bool) -> Op[Portion]:
     before = _PLACE.read_if_present((yield Read(key))[key]) or TranscriptPlace()
+    if empty:  # its first line is not whole yet
+        return Portion(key=key, before=before, after=before, added=core.NO_USAGE, lines=0)
+    reading = partial(transcripts.read_lines, path, before.offset)
+    found: TranscriptLines = yield from _of_file(path, reading)
+    begun = TranscriptPlace(last=before.last) if found.replaced else before
+    added, after = transcripts.counted(found.lines, begun)
+    if not found.lines:
+        after = before
+    return Portion(key=key, before=before, after=after, added=added, lines=len(found.lines))
+
+
+def _of_file(path: str, reading: Callable[[], T]) -> Op[T]:
+    """What a function reads of a transcript."""
     try:
-        lines, replaced = yield InThread(partial(transcripts.read_lines, path, before.offset))
+        return (yield InThread(reading))
     except OSError as error:
         said = (error.strerror or "").lower()
         raise BadInput(f"{path!r:.200} cannot be read ({said}); name a transcript") from None
-    begun = TranscriptPlace(last=before.last) if replaced else before
-    added, after = transcripts.counted(lines, begun)
-    return Portion(key=key, before=before, after=after, added=added, lines=len(lines))
 
 
 def _count_portion(
@@ -131,8 +169,9 @@ def _count_portion(
         before = yield from _before(agent, task)
         if stored != portion.before:
             return Decision(outcome=None)
-        moved = (key, portion.after) if portion.after != portion.before else None
         now = runner.clock.wall()
+        after = replace(portion.after, at=round(now, 3))
+        moved = (key, after) if portion.after != portion.before else None
         return rules.count(agent, task, portion.added, before, now=now, place=moved)
 
     return (yield from runner.change(deciding, actor)).outcome
@@ -197,16 +236,17 @@ def _view(thing: str, spent: SpentTotal, limit: BudgetLimit) -> core.SpentView:
 
 
 def exceeded(agent: str, task: str = "") -> Op[str]:
-    """Which limit keeps an agent from more work, with the figure; empty if none does."""
-    own, its = f"agent/{agent}", f"task/{task}"
-    things = [core.FLEET, core.EVERY_AGENT, own, *([its] if task else [])]
-    wanted = [*map(keys.budget, things), keys.spent(own), *([keys.spent(its)] if task else [])]
-    items = yield from looked_up(wanted)
+    """Which limit keeps an agent from more work, with the figure; empty if none does.
+
+    The limits of the agents above it count, too: ``ada`` is above ``ada/tests``.
+    """
+    own, names = f"agent/{agent}", [f"agent/{name}" for name in _above(agent)]
+    counted = [own, *names, *([f"task/{task}"] if task else [])]
+    things = [core.FLEET, core.EVERY_AGENT, *counted]
+    items = yield from looked_up([*map(keys.budget, things), *map(keys.spent, counted)])
     limits = {thing: _LIMIT.read_if_present(items[keys.budget(thing)]) for thing in things}
-    spent = {own: spent_total(items[keys.spent(own)]).usage}
+    spent = {thing: spent_total(items[keys.spent(thing)]).usage for thing in counted}
     spent[core.EVERY_AGENT] = core.NO_USAGE if limits[own] else spent[own]  # its own limit counts
-    if task:
-        spent[its] = spent_total(items[keys.spent(its)]).usage
     if limits[core.FLEET] is not None:
         spent[core.FLEET] = _fleet((yield from _all_spent())).usage
     for thing in things:
@@ -216,6 +256,12 @@ def exceeded(agent: str, task: str = "") -> Op[str]:
                 f"the budget of {own if thing == core.EVERY_AGENT else thing} is used up: {figure}"
             )
     return ""
+
+
+def _above(agent: str) -> list[str]:
+    """The agents above one, by their names; the nearest first."""
+    parts = agent.split("/")
+    return ["/".join(parts[:number]) for number in range(len(parts) - 1, 0, -1)][:3]
 
 
 def require_budget(agent: str, task: str = "") -> Op[None]:
@@ -244,3 +290,13 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
         for each in listed
         if each.over
     ]
+
+
+class BudgetHousekeepingPart(HousekeepingPart):
+    """The part of a pass of ``maintain`` that is about transcripts."""
+
+    def expired(self, now: float) -> Op[list[Item]]:
+        """The places in transcripts that were last counted long ago."""
+        items = yield from every(keys.TRANSCRIPTS)
+        places = ((item, readable(decode_place, item)) for item in items)
+        return [item for item, place in places if place is not None and place.at < now - FORGOTTEN]

@@ -4,22 +4,37 @@ Claude Code writes each assistant message several times while it grows, with one
 last usage of an id counts.  Sub-agents have transcripts of their own.  Codex writes
 ``token_count`` events with the total of the session: the difference to the last one counts.  Lines
 of other kinds, damaged lines and unknown shapes count for nothing.
+
+A transcript is known by its path and its first line, so a file that was rotated is another one.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from interlock.nouns.budgets.budget import NO_USAGE, TokenUsage, TranscriptPlace
 
-REMEMBERED = 64
+REMEMBERED = 16
 """Messages whose usage is remembered: a message is repeated soon, or never."""
 PORTION = 8 << 20
-"""Bytes of a transcript that are read at once."""
+"""Bytes of a transcript that are read at once; a longer line counts for nothing."""
+LONGEST_FIRST = 1 << 16
+"""Bytes of the first line by which a transcript is known."""
+_USAGE = (b'"usage"', b'"token_count"')
+"""What lines that count contain; the others, which may be large, are not parsed."""
+
+
+class TranscriptLines(Struct, frozen=True, kw_only=True):
+    """Whole lines of a transcript, and whether a shorter file replaced it."""
+
+    lines: tuple[bytes, ...]
+    replaced: bool
 
 
 def counted(lines: Iterable[bytes], place: TranscriptPlace) -> tuple[TokenUsage, TranscriptPlace]:
@@ -27,7 +42,7 @@ def counted(lines: Iterable[bytes], place: TranscriptPlace) -> tuple[TokenUsage,
     added, last, total, size = NO_USAGE, dict(place.last), place.total, 0
     for line in lines:
         size += len(line)
-        found = _parsed(line)
+        found = _parsed(line) if any(word in line for word in _USAGE) else {}
         if (claude := _claude(found)) is not None:
             id_, usage = claude
             added = added.plus(usage.beyond(last.pop(id_, NO_USAGE)))
@@ -41,17 +56,38 @@ def counted(lines: Iterable[bytes], place: TranscriptPlace) -> tuple[TokenUsage,
     return added, TranscriptPlace(offset=place.offset + size, last=kept, total=total)
 
 
-def read_lines(path: str, offset: int) -> tuple[list[bytes], bool]:
-    """The whole lines of a file after an offset, and whether a shorter one replaced the file.
+def first_line(path: str) -> bytes:
+    """The first line of a file with its end; empty while its writer is not done with it."""
+    data = _read(path, 0, LONGEST_FIRST)[0]
+    return data if len(data) == LONGEST_FIRST and b"\n" not in data else data[: data.find(b"\n") + 1]
+
+
+def read_lines(path: str, offset: int) -> TranscriptLines:
+    """The whole lines of a file after an offset.
 
     A line without its end is left for the next time: its writer is not done.
     """
-    with open(path, "rb") as file:
-        replaced = os.fstat(file.fileno()).st_size < offset
-        file.seek(0 if replaced else offset)
-        data = file.read(PORTION)
-    whole, _, _ = data.rpartition(b"\n")
-    return (whole + b"\n").splitlines(keepends=True) if whole or data[:1] == b"\n" else [], replaced
+    data, size = _read(path, offset, PORTION)
+    replaced = size < offset
+    if replaced:
+        data, size = _read(path, 0, PORTION)
+    end = data.rfind(b"\n") + 1
+    if not end and len(data) == PORTION:  # a part of a line without an end in sight
+        end = len(data)
+    lines = [line + b"\n" for line in data[:end].split(b"\n")]
+    lines[-1] = lines[-1][:-1]
+    return TranscriptLines(lines=tuple(filter(None, lines)), replaced=replaced)
+
+
+def _read(path: str, offset: int, most: int) -> tuple[bytes, int]:
+    """A part of a file, and the size of all of it; OSError if it is no plain file."""
+    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would block
+    with open(number, "rb") as file:
+        found = os.fstat(number)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(0, "it is no plain file")
+        file.seek(offset)
+        return file.read(most), found.st_size
 
 
 def _parsed(line: bytes) -> dict[str, Any]:

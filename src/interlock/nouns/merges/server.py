@@ -125,8 +125,17 @@ class MergeServer:
         self._merged = self._bounced = 0
 
     def serve(self) -> Op[core.MergesServed]:
-        """Serve until the driver is interrupted, or nothing is left to do."""
+        """Serve until the driver is interrupted, or nothing is left to do.
+
+        A store that does not answer is waited for, unless the queue is only to be drained.
+        """
         yield from allowed_guards(self._options.guard.guards)
+        if self._options.drain:
+            return (yield from self._serve())
+        outage = self._context.outage(f"the merge queue of {self._name}")
+        return (yield from outage.through(lambda _left: self._serve(), validate.FOREVER))
+
+    def _serve(self) -> Op[core.MergesServed]:
         while True:
             held = yield from self._take()
             if (yield from _then(self._until_lost(held), held.end)):

@@ -24,7 +24,8 @@ with a wildcard would have to check them all, also those that do not exist yet.
 
 The holder is the agent, by its name: a hook, a shell and a program that act under one name share
 its reservations.  The token is the base of the store plus the revision that wrote the record.
-Waiters are served first come, first served, as far as they conflict with each other.
+Waiters are served first come, first served, as far as they conflict with each other.  A waiter that
+does not sleep gets a message in the commit that serves it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
 
     ``live`` keeps it alive: its own liveness key if it has a ttl, else that of its session.
     ``tree`` is the only worktree where it counts; ``fold`` says that case is ignored there.
-    ``despite`` are reservations that it was made in spite of.
+    ``despite`` are reservations that it was made in spite of.  ``announce`` says that its agent
+    gets a message when it is served, since no call sleeps until then.
     """
 
     id: str
@@ -69,6 +71,7 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     indexed: bool = False
     also: tuple[str, ...] = ()
     despite: tuple[str, ...] = ()
+    announce: bool = False
 
 
 class ReservedPattern(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -27,6 +27,10 @@ PATHS = 100
 """Paths that the record of an override names."""
 SHOWN = 5
 """Conflicts that a refusal names."""
+_LISTED = 10
+"""Patterns that the message to a waiter lists."""
+_NOTICE = 3
+"""Operations of the message to a waiter that is served."""
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -282,7 +286,7 @@ def serve(ending: Ending, alive: Alive, now: float) -> Served:
     dropped: list[Reservation] = []
     room = ending.room - len(deletes)
     for waiter in sorted(ending.queue, key=lambda each: each.order):
-        size = 2 * len(waiter.of.patterns) + 8
+        size = 2 * len(waiter.of.patterns) + 8 + (_NOTICE if waiter.of.announce else 0)
         if waiter.of.id in gone or size > room:
             continue
         if not alive(waiter.of.live):
@@ -297,6 +301,7 @@ def serve(ending: Ending, alive: Alive, now: float) -> Served:
         granted = _served(waiter.of, now)
         deletes += [keys.reserve_queue(repository, granted.id), *_wait_keys(repository, granted)]
         puts += _grant_writes(repository, granted)
+        puts += _notice(repository, granted, waiter.of.since, now) if waiter.of.announce else ()
         entries = [each for each in entries if each.of.id != granted.id]
         entries += [Entry(each, 0) for each in own_entries(granted, queued=False)]
         served.append(granted)
@@ -357,6 +362,19 @@ def reclaim(ending: Ending, alive: Alive, now: float) -> Decision[str]:
     )
 
 
+def keep_place(repository: str, waiter: Reservation) -> Decision[bool]:
+    """Wait on without a sleeping call; its agent gets a message when it is served."""
+    kept = replace(waiter, announce=True)
+    return Decision(
+        outcome=True,
+        verb="reservation.wait",
+        thing=thing(waiter.id),
+        puts=(Write(keys.reserve_queue(repository, waiter.id), kept),),
+        deletes=_wait_keys(repository, waiter),
+        events=(event("waiting", kept),),
+    )
+
+
 def withdraw(
     repository: str, wanted: Reservation, outcome: r.ReserveOutcome
 ) -> Decision[r.ReserveOutcome]:
@@ -413,6 +431,43 @@ def _served(waiter: Reservation, now: float) -> Reservation:
     """A waiter that has what it waits for, from now on."""
     live = keys.live(waiter.session if waiter.ttl is None else waiter.id)
     return replace(waiter, live=live, since=now)
+
+
+def _notice(repository: str, granted: Reservation, since: float, now: float) -> Iterator[Write]:
+    """A message to a waiter that has what it waits for, in the commit that serves it."""
+    from msgspec import Raw  # an edit needs none of this
+
+    from interlock.core import codec
+    from interlock.core.validate import span
+    from interlock.nouns.messages.message import StoredMessage, Unread
+    from interlock.nouns.messages.send_rules import MAILBOX
+
+    few, more = ", ".join(granted.patterns[:3]), len(granted.patterns) - 3
+    names = f"{few} and {more} more" if more > 0 else few
+    lasts = "" if granted.ttl is None else f" for {span(granted.ttl)}"
+    data = {
+        "reservation": granted.id,
+        "repository": repository,
+        "patterns": granted.patterns[:_LISTED],
+        "worktree": granted.tree,
+        "ttl": granted.ttl,
+        "waited": round(max(now - since, 0.0), 3),
+        "next": "edit them, then release them: interlock unreserve",
+    }
+    told = StoredMessage(
+        id=f"msg_{granted.id.removeprefix('rsv_')}",  # once, as it is served once
+        kind="mail",
+        sender="reservations",
+        at=round(now, 3),
+        to=(granted.agent,),
+        type="reserved",
+        subject=f"reserved for you now{lasts}: {names}"[:200],
+        thread=granted.id,
+        data=Raw(codec.encode({key: value for key, value in data.items() if value})),
+    )
+    yield Write(keys.message(told.id), told)
+    yield Write(keys.unread(granted.agent, told.id), Unread())
+    yield Write(keys.mailbox(granted.agent), MAILBOX)
 
 
 def _grant_writes(repository: str, granted: Reservation) -> list[Write]:

@@ -121,6 +121,7 @@ class ReservationService:
             caller=caller.caller,
             indexed=caller.indexed,
             also=caller.also,
+            announce=terms.on_conflict == "queue" and not terms.wait,
         )
         return wanted, local_caller
 

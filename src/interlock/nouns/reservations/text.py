@@ -59,7 +59,7 @@ def _overlap_of(outcome: r.ReservationConflict) -> str:
 
 def _queued(outcome: r.ReservationQueued, paint: Paint) -> str:
     head = f"{paint('yellow', 'queued')} {_names(outcome.patterns)} behind {outcome.holder}"
-    return f"{head}, who has {outcome.witness}; it is yours when that ends: see 'reservations'"
+    return f"{head}, who has {outcome.witness}; it is yours when that ends: a message will say so"
 
 
 def _deadlock(outcome: r.ReservationDeadlock, paint: Paint) -> str:

@@ -124,7 +124,7 @@ class ReservationWait:
         """The time is up: keep the place in the queue, or leave it."""
         terms, wanted = self._terms, self._wanted
         if terms.on_conflict == "queue":
-            return queued
+            return (yield from self._keep_place(queued))
 
         def deciding() -> DecideOp[r.ReserveOutcome | None]:
             items = (yield (keys.reservation(terms.repository, wanted.id),)).items
@@ -144,6 +144,22 @@ class ReservationWait:
         if isinstance(done.outcome, r.ReservationConflict):
             return (yield from self._service.timed(done.outcome))
         return done.outcome
+
+    def _keep_place(self, queued: r.ReservationQueued) -> Op[r.ReserveOutcome]:
+        """Stay in the queue without a sleeping call: a message says when it is served."""
+        repository = self._terms.repository
+        own = keys.reserve_queue(repository, self._wanted.id)
+
+        def deciding() -> DecideOp[bool]:
+            item = (yield (own,)).items[own]
+            if item is None:
+                return Decision(outcome=False)
+            return rules.keep_place(repository, decode_reservation(item))
+
+        if (yield from self._runner.change(deciding, self._actor)).outcome:
+            return queued
+        found = yield from self._granted()
+        return queued if found is None else found
 
     def _resolve(self) -> Op[r.ReserveOutcome | None]:
         """Withdraw if the wait closed a cycle."""
