@@ -20,8 +20,9 @@ import interlock
 from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.nouns.reservations import pattern, rules
+from interlock.nouns.reservations.conflicts import conflicting
+from interlock.nouns.reservations.reading import entries_for
 from interlock.nouns.reservations.reservation import Reservation
-from interlock.nouns.reservations.service import entries_for
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.reads import outside
 from interlock.steps import drive
@@ -87,7 +88,7 @@ def overlaps(folder: str) -> None:
 
             def look(read: pattern.Pattern = read, wanted: Reservation = wanted) -> object:
                 entries = drive(outside(entries_for(REPOSITORY, [read])), fleet.store)
-                return rules.conflicting(wanted, entries)
+                return conflicting(wanted, entries)
 
             sys.stdout.write(f"{text:<28}{median(look):8.2f} ms   at most {target:g} ms\n")
 

@@ -62,7 +62,7 @@ def test_the_hook_imports_no_more_than_an_edit_needs(shop: Path) -> None:
         cwd=shop,
     )
     modules = set(done.stdout.split())
-    for name in ("asyncio", "subprocess", "logging", "argparse", "inspect", "tomllib"):
+    for name in ("asyncio", "subprocess", "logging", "argparse", "inspect", "tomllib", "hashlib"):
         assert name not in modules, name
     for name in ("nouns.tasks.service", "nouns.messages.calls", "faces.cli.command", "faces.mcp"):
         assert f"interlock.{name}" not in modules, name

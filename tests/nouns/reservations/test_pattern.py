@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.errors import BadInput, TooLarge
+from interlock.nouns.reservations.conflicts import Entry, PatternIndex
 from interlock.nouns.reservations.pattern import escaped, overlap, overlaps, parse
 from interlock.nouns.reservations.reservation import ReservedPattern
-from interlock.nouns.reservations.rules import Entry, PatternIndex
 
 
 def common(one: str, other: str, *, fold: bool = False) -> str | None:

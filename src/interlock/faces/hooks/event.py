@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from typing import Any, NamedTuple
 
+import msgspec
+
+from interlock.core.codec import digest
 from interlock.faces.hooks.hosts import AFTER, BEFORE, Host
 
 _PATHS = ("file_path", "notebook_path", "filePath", "absolute_path", "target_file", "path")
@@ -60,13 +61,13 @@ class HookEvent(NamedTuple):
         if around and not self.agent_id:
             return around
         text = f"{self.session}\n{self.agent_id}"
-        return "ses_" + hashlib.sha256(text.encode()).hexdigest()[:32]
+        return "ses_" + digest(text.encode("utf-8", "surrogatepass"))[:32]
 
 
 def read(host: Host, text: str, named: str = "") -> HookEvent:
     """The event of a host; ``named`` if the command line says which one it is."""
     try:
-        payload = json.loads(text)
+        payload = _parsed(text)
     except ValueError:
         raise BadEvent(f"the input is no JSON: {text[:60]!r}") from None
     if not isinstance(payload, dict):
@@ -92,6 +93,16 @@ def read(host: Host, text: str, named: str = "") -> HookEvent:
         source=_text(payload, "source"),
         transcript=_transcript(payload),
     )
+
+
+def _parsed(text: str) -> Any:  # noqa: ANN401 - JSON
+    """A JSON value; the usual parser also reads half a surrogate pair, as an edit may have one."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        import json  # a host waits for this at every edit, and hardly ever needs it
+
+        return json.loads(text)
 
 
 def _transcript(payload: dict[str, Any]) -> str:
@@ -128,7 +139,7 @@ def _paths(call: dict[str, Any]) -> list[str]:
     )
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
+            arguments = _parsed(arguments)
         except ValueError:
             arguments = {"patch": arguments}
     if not isinstance(arguments, dict):
@@ -148,5 +159,5 @@ def _short(id_: str) -> str:
     """A few letters of an id; of one with other characters, of its digest."""
     plain = re.sub(r"[^0-9A-Za-z]", "", id_)
     if len(plain) < 6 or len(id_) > _LONGEST:  # noqa: PLR2004
-        return hashlib.sha256(id_.encode("utf-8", "replace")).hexdigest()[:8]
+        return digest(id_.encode("utf-8", "replace"))[:8]
     return plain[-8:].lower()

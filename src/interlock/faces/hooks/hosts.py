@@ -8,9 +8,10 @@ documented, and ``docs/how-to`` says which.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import NamedTuple
+
+import msgspec
 
 START, PROMPT, BEFORE, AFTER, STOP, SUB_START, SUB_STOP, END = (
     "start", "prompt", "before", "after", "stop", "sub start", "sub stop", "end",
@@ -231,4 +232,9 @@ def go_on(host: Host, reason: str) -> Answer:
 
 
 def _json(value: object) -> Answer:
-    return Answer(out=json.dumps(value, ensure_ascii=False))
+    try:
+        return Answer(out=msgspec.json.encode(value).decode())
+    except UnicodeEncodeError:  # half a surrogate pair of a name
+        import json
+
+        return Answer(out=json.dumps(value))

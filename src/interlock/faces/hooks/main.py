@@ -8,11 +8,16 @@ other event it is a line on stderr, and the agent goes on.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 from interlock.faces.hooks.event import BadEvent, HookEvent, read
 from interlock.faces.hooks.hosts import BEFORE, END, HOSTS, STOP, SUB_STOP, Answer, Host, deny
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal as _signal
+else:
+    import _signal  # what signal is made of, without its enumerations
 
 LONGEST_INPUT = 16 * 1024 * 1024
 WAKE = "wake"
@@ -67,15 +72,15 @@ def answered(host: Host, data: bytes, named: str = "") -> Answer:
     try:
         event = read(host, data.decode("utf-8", "replace"), named)
         seconds = 20.0 if event.means != END else 1.2
-        previous = signal.signal(signal.SIGALRM, _late)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        previous = _signal.signal(_signal.SIGALRM, _late)
+        _signal.setitimer(_signal.ITIMER_REAL, seconds)
         try:
             from interlock.faces.hooks.actions import act
 
             return act(host, event)
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, previous)
+            _signal.setitimer(_signal.ITIMER_REAL, 0)
+            _signal.signal(_signal.SIGALRM, previous)
     except Exception as error:  # noqa: BLE001 - the host must get an answer
         return failed(host, event, error, named)
 

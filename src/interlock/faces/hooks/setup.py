@@ -1,7 +1,7 @@
 """Installs and removes what a host needs: its hooks, the MCP server, and instructions.
 
 A ``Setup`` makes the new text of each file first; ``show`` prints the difference, ``write`` writes
-it.  Entries of others stay as they are; ours are known by their command, ``interlock hook HOST``.
+it.  Entries of others stay as they are (``settings_file.py``).
 A file that git does not track gets the absolute path of this installation, and is left out of
 commits by ``.git/info/exclude``; a tracked one gets the plain command, since a path of this machine
 helps no one else.
@@ -12,23 +12,35 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
 
 from interlock import store_location
-from interlock.errors import BadInput
 from interlock.faces.hooks.hosts import AFTER, BEFORE, END, HOSTS, STOP, Host
 from interlock.faces.hooks.main import WAKE
+from interlock.faces.hooks.settings_file import (
+    Settings,
+    command_of,
+    drop_if_empty,
+    drop_own,
+    git,
+    handlers,
+    indent,
+    is_own,
+    is_tracked,
+    mode,
+    names_host,
+    parsed,
+    read_text,
+    table,
+    without_block,
+    worktree_root,
+)
 from interlock.nouns.fleet.hosts_noun import SetUp, SetupShown
 
-Settings: TypeAlias = dict[str, Any]
 BEGIN, FINISH = "<!-- interlock begin -->", "<!-- interlock end -->"
 _TOML = ("# interlock begin", "# interlock end")
-_OWN = re.compile(r"\binterlock\b.* hook (\w+)")
 _SECONDS = 30
 INSTRUCTIONS = f"""{BEGIN}
 ## Other agents work here
@@ -49,7 +61,7 @@ class Setup:
         self.remove = remove
         here = os.path.abspath(folder or os.getcwd())
         self.main = store_location.main_worktree(here) or here
-        self.root = _root(here)
+        self.root = worktree_root(here)
         self.notes: list[str] = []
         self._old: dict[str, str | None] = {}
         self._new: dict[str, str | None] = {}
@@ -91,7 +103,7 @@ class Setup:
             with open(beside, "w", encoding="utf-8") as file:
                 file.write(new)
             runs = new.startswith("#!")
-            os.chmod(beside, 0o755 if runs else _mode(path))
+            os.chmod(beside, 0o755 if runs else mode(path))
             os.replace(beside, path)
         if not self.remove:
             self._exclude(files)
@@ -138,8 +150,8 @@ class Setup:
 
     def _claude_shaped(self, host: Host) -> Callable[[Settings, str], None]:
         def change(settings: Settings, command: str) -> None:
-            hooks = _table(settings, "hooks")
-            _drop_own(hooks, host.name)
+            hooks = table(settings, "hooks")
+            drop_own(hooks, host.name)
             for event, means in self._events(host):
                 unit = 1000 if host.name == "gemini" else 1
                 line = f"{command} hook {host.name} {event}"
@@ -154,14 +166,14 @@ class Setup:
                 if means == BEFORE:
                     group = {"matcher": host.matcher, **group}
                 hooks.setdefault(event, []).append(group)
-            _without_empty(settings, "hooks")
+            drop_if_empty(settings, "hooks")
 
         return change
 
     def _flat(self, host: Host) -> Callable[[Settings, str], None]:
         def change(settings: Settings, command: str) -> None:
-            hooks = _table(settings, "hooks")
-            _drop_own(hooks, host.name)
+            hooks = table(settings, "hooks")
+            drop_own(hooks, host.name)
             for event, means in self._events(host):
                 line = f"{command} hook {host.name} {event}"
                 handler: Settings
@@ -171,7 +183,7 @@ class Setup:
                 else:
                     handler = {"type": "command", "bash": line, "timeoutSec": _SECONDS}
                 hooks.setdefault(event, []).append(handler)
-            _without_empty(settings, "hooks")
+            drop_if_empty(settings, "hooks")
             if hooks:
                 settings.setdefault("version", 1)
             elif settings == {"version": 1}:
@@ -188,31 +200,31 @@ class Setup:
 
     def _no_second(self, settings: Settings, _command: str) -> None:
         """Copilot CLI reads the hooks of Claude Code: its own would run beside them."""
-        hooks = _table(settings, "hooks")
-        if not self.remove and any(_own(each, "copilot") for each in _handlers(hooks)):
-            _drop_own(hooks, "copilot")
+        hooks = table(settings, "hooks")
+        if not self.remove and any(is_own(each, "copilot") for each in handlers(hooks)):
+            drop_own(hooks, "copilot")
             self.notes.append("Copilot CLI runs these hooks, too; its own were removed")
-            _without_empty(settings, "hooks")
+            drop_if_empty(settings, "hooks")
             if settings == {"version": 1}:
                 settings.clear()
 
     def _server(self, name: str) -> Callable[[Settings, str], None]:
         def change(settings: Settings, command: str) -> None:
-            servers = _table(settings, name)
+            servers = table(settings, name)
             servers.pop("interlock", None)
             if not self.remove:
                 program, *rest = shlex.split(command)
                 servers["interlock"] = {"command": program, "args": [*rest, "mcp"]}
-            _without_empty(settings, name)
+            drop_if_empty(settings, name)
 
         return change
 
     def _opencode_server(self, settings: Settings, command: str) -> None:
-        servers = _table(settings, "mcp")
+        servers = table(settings, "mcp")
         servers.pop("interlock", None)
         if not self.remove:
             servers["interlock"] = {"type": "local", "command": [*shlex.split(command), "mcp"]}
-        _without_empty(settings, "mcp")
+        drop_if_empty(settings, "mcp")
 
     def _plugin(self, host: Host) -> None:
         path = os.path.join(self.root, host.file)
@@ -229,22 +241,22 @@ class Setup:
         only_existing: bool = False,
     ) -> None:
         path = os.path.join(root, name)
-        old = _read(path)
+        old = read_text(path)
         if old is None and (self.remove or only_existing):
             return
-        settings = _parsed(path, old or "{}")
-        command = "interlock" if _tracked(root, name) else own_command()
+        settings = parsed(path, old or "{}")
+        command = "interlock" if is_tracked(root, name) else own_command()
         before = json.dumps(settings)
         for change in changes:
             change(settings, command)
         if json.dumps(settings) == before:
             return
-        text = json.dumps(settings, indent=_indent(old), ensure_ascii=False) + "\n"
+        text = json.dumps(settings, indent=indent(old), ensure_ascii=False) + "\n"
         self._change(path, None if not settings and self.remove else text)
 
     def _toml(self, path: str) -> None:
-        old = _read(path) or ""
-        rest = _without_block(old, *_TOML)
+        old = read_text(path) or ""
+        rest = without_block(old, *_TOML)
         if not self.remove:
             if "[mcp_servers.interlock]" in rest:
                 self.notes.append(f"{path} has an MCP server 'interlock' already; it stays")
@@ -264,34 +276,34 @@ class Setup:
 
     def _instructions(self, name: str) -> None:
         path = os.path.join(self.root, name)
-        rest = _without_block(_read(path) or "", BEGIN, FINISH)
+        rest = without_block(read_text(path) or "", BEGIN, FINISH)
         if not self.remove:
             rest = f"{rest.rstrip()}\n\n{INSTRUCTIONS}" if rest.strip() else INSTRUCTIONS
         self._change(path, rest if rest.strip() else None)
 
     def _change(self, path: str, new: str | None) -> None:
-        self._old[path] = _read(path)
+        self._old[path] = read_text(path)
         self._new[path] = new
 
     def _has_hooks(self, name: str, host: str) -> bool:
-        text = _read(os.path.join(self.main, name)) or ""
-        return any(found[1] == host for found in _OWN.finditer(text))
+        text = read_text(os.path.join(self.main, name)) or ""
+        return any(names_host(line, host) for line in text.splitlines())
 
     def _exclude(self, files: tuple[str, ...]) -> None:
         """Leave new files with a path of this machine out of commits."""
         for root in dict.fromkeys((self.root, self.main)):
-            folder = _git(root, "rev-parse", "--git-path", "info/exclude")
+            folder = git(root, "rev-parse", "--git-path", "info/exclude")
             names = [os.path.relpath(path, root) for path in files if path.startswith(f"{root}/")]
             names = [
                 name
                 for name in names
                 if self.host not in ("agents", "git") and not name.startswith(".git/")
             ]
-            new = [f"/{name}" for name in names if not _tracked(root, name)]
+            new = [f"/{name}" for name in names if not is_tracked(root, name)]
             if not folder or not new:
                 continue
             path = os.path.join(root, folder)
-            old = _read(path) or ""
+            old = read_text(path) or ""
             missing = [name for name in new if name not in old.splitlines()]
             if missing:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -320,10 +332,10 @@ def installed(host: Host, folder: str) -> list[tuple[str, str]]:
     main = store_location.main_worktree(folder) or folder
     names = {host.file, ".claude/settings.local.json", ".claude/settings.json"}
     found: list[tuple[str, str]] = []
-    for root in dict.fromkeys((_root(folder), main)):
+    for root in dict.fromkeys((worktree_root(folder), main)):
         for name in sorted(names if host.name == "claude" else {host.file}):
             path = os.path.join(root, name)
-            text = _read(path)
+            text = read_text(path)
             if text is None or name.endswith(".ts"):
                 continue
             try:
@@ -332,137 +344,9 @@ def installed(host: Host, folder: str) -> list[tuple[str, str]]:
                 continue
             for event, means in host.events.items():
                 if means == BEFORE:
-                    lines = [_line(each) for each in _handlers({event: hooks.get(event)})]
-                    found += [(path, line) for line in lines if _names(line, host.name)]
+                    lines = [command_of(each) for each in handlers({event: hooks.get(event)})]
+                    found += [(path, line) for line in lines if names_host(line, host.name)]
     return list(dict.fromkeys(found))
-
-
-def _handlers(hooks: Settings) -> Iterator[Settings]:
-    for groups in hooks.values():
-        for group in groups if isinstance(groups, list) else ():
-            if isinstance(group, dict):
-                inner = group.get("hooks", [group])
-                yield from (each for each in inner if isinstance(each, dict))
-
-
-def _line(handler: Settings) -> str:
-    arguments = handler.get("args")
-    words = [handler.get("command") or handler.get("bash") or ""]
-    words += arguments if isinstance(arguments, list) else []
-    return " ".join(str(word) for word in words)
-
-
-def _own(handler: Settings, host: str) -> bool:
-    return _names(_line(handler), host)
-
-
-def _names(line: str, host: str) -> bool:
-    found = _OWN.search(line)
-    return found is not None and found[1] == host
-
-
-def _drop_own(hooks: Settings, host: str) -> None:
-    for event, groups in list(hooks.items()):
-        if not isinstance(groups, list):
-            continue
-        kept = []
-        for group in groups:
-            if isinstance(group, dict) and isinstance(group.get("hooks"), list):
-                inner = [e for e in group["hooks"] if not (isinstance(e, dict) and _own(e, host))]
-                if inner or not group["hooks"]:
-                    kept.append(
-                        group if len(inner) == len(group["hooks"]) else {**group, "hooks": inner}
-                    )
-            elif not (isinstance(group, dict) and _own(group, host)):
-                kept.append(group)
-        hooks[event] = kept
-        if not kept:
-            del hooks[event]
-
-
-def _table(settings: Settings, name: str) -> Settings:
-    found = settings.setdefault(name, {})
-    if not isinstance(found, dict):
-        raise BadInput(f"{name!r} in the settings is no object; correct it, then run setup again")
-    return found
-
-
-def _without_empty(settings: Settings, name: str) -> None:
-    if settings.get(name) == {}:
-        del settings[name]
-
-
-def _parsed(path: str, text: str) -> Settings:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        commented = re.search(r"^\s*(//|/\*)", text, re.MULTILINE)
-        why = "it has comments, which a rewrite would lose" if commented else str(error)
-        raise BadInput(
-            f"{path} cannot be changed: {why}; correct it or move the comments away, then run"
-            " 'interlock setup' again"
-        ) from None
-    if not isinstance(found, dict):
-        raise BadInput(f"{path} is no JSON object; correct it, then run setup again")
-    return found
-
-
-def _indent(old: str | None) -> int | str:
-    found = re.search(r"\n([ \t]+)\S", old or "")
-    if not found:
-        return 2
-    return "\t" if found[1].startswith("\t") else len(found[1])
-
-
-def _without_block(text: str, begin: str, finish: str) -> str:
-    if begin not in text or finish not in text:
-        return text
-    before, _, rest = text.partition(begin)
-    after = rest.partition(finish)[2].lstrip("\n")
-    if not before.strip():
-        return after
-    return before.rstrip("\n") + ("\n\n" if after else "\n") + after
-
-
-def _read(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(
-            f"{path} cannot be read: {error}; correct it, then run setup again"
-        ) from None
-
-
-def _mode(path: str) -> int:
-    try:
-        return os.stat(path).st_mode & 0o777
-    except OSError:
-        return 0o644
-
-
-def _root(folder: str) -> str:
-    return _git(folder, "rev-parse", "--show-toplevel") or folder
-
-
-def _tracked(root: str, name: str) -> bool:
-    return bool(_git(root, "ls-files", "--", name))
-
-
-def _git(folder: str, *words: str) -> str:
-    try:
-        done = subprocess.run(  # noqa: S603
-            ["git", "-C", folder, *words],  # noqa: S607
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 _PLUGIN = """// Written by 'interlock setup opencode'; its option --remove deletes it.

@@ -54,9 +54,8 @@ def count_spending(fleet: Fleet, host: Host, event: HookEvent, state: HookState)
 
     state.counted = now
     actor, task = fleet.context.me().actor, current_task(fleet)
-    counting = count_transcript(
-        runner, actor, _payer(host, event), task, event.transcript, PORTIONS
-    )
+    payer, path = _payer(host, event), event.transcript
+    counting = count_transcript(runner, actor, payer, task, path, portions=PORTIONS)
     try:
         drive(counting, fleet.store)
     except BadInput as unreadable:

@@ -5,12 +5,12 @@ A lost file does no harm: messages and files are reported a second time.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from contextlib import suppress
 from typing import Any, Self
 
+from interlock.core.codec import digest
 from interlock.faces.hooks.event import HookEvent
 
 
@@ -28,7 +28,7 @@ class HookState:
 
     def __init__(self, event: HookEvent) -> None:
         text = f"{event.session}\n{event.agent_id}\n{os.environ.get('INTERLOCK_AGENT', '')}"
-        name = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:24]
+        name = digest(text.encode("utf-8", "replace"))[:24]
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         self._file = os.path.join(cache, "interlock", "hooks", f"{name}.json")
         self.shown: list[str] = []

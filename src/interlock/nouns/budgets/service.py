@@ -88,7 +88,7 @@ def _before(agent: str, task: str) -> ReadOp[tuple[SpentTotal, SpentTotal]]:
 
 
 def count_transcript(
-    runner: Runner, actor: Actor, agent: str, task: str, path: str, portions: int | None = None
+    runner: Runner, actor: Actor, agent: str, task: str, path: str, *, portions: int | None = None
 ) -> Op[core.CountOutcome]:
     """Count what a transcript has beyond its counted part; several readers count it once.
 

@@ -59,7 +59,9 @@ def counted(lines: Iterable[bytes], place: TranscriptPlace) -> tuple[TokenUsage,
 def first_line(path: str) -> bytes:
     """The first line of a file with its end; empty while its writer is not done with it."""
     data = _read(path, 0, LONGEST_FIRST)[0]
-    return data if len(data) == LONGEST_FIRST and b"\n" not in data else data[: data.find(b"\n") + 1]
+    return (
+        data if len(data) == LONGEST_FIRST and b"\n" not in data else data[: data.find(b"\n") + 1]
+    )
 
 
 def read_lines(path: str, offset: int) -> TranscriptLines:

@@ -75,13 +75,13 @@ NOUN = Noun(
     keys=(
         KeyKind(
             prefix=keys.RESERVATIONS,
-            read="interlock.nouns.reservations.service:decode_reservation",
+            read="interlock.nouns.reservations.reading:decode_reservation",
         ),
         KeyKind(
             prefix=keys.RESERVE_QUEUE,
-            read="interlock.nouns.reservations.service:decode_reservation",
+            read="interlock.nouns.reservations.reading:decode_reservation",
         ),
-        KeyKind(prefix=keys.RESERVED, read="interlock.nouns.reservations.service:decode_entry"),
+        KeyKind(prefix=keys.RESERVED, read="interlock.nouns.reservations.reading:decode_entry"),
     ),
     waits={keys.RESERVE_QUEUE: "interlock.nouns.reservations.wait:wait_targets"},
     why={"path": "interlock.nouns.reservations.views:why_path"},

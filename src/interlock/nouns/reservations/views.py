@@ -10,17 +10,17 @@ from interlock.core.validate import quote, span
 from interlock.errors import BadInput, StoreDamaged, TooLarge
 from interlock.nouns.reservations import pattern as patterns
 from interlock.nouns.reservations import reservation as r
-from interlock.nouns.reservations import rules
-from interlock.nouns.reservations.repository import Repository, find
-from interlock.nouns.reservations.reservation import Reservation
-from interlock.nouns.reservations.rules import Entry, PatternIndex
-from interlock.nouns.reservations.service import (
-    ReservationService,
+from interlock.nouns.reservations.conflicts import Entry, PatternIndex, conflicting, overlap
+from interlock.nouns.reservations.reading import (
     decode_entry,
     decode_reservation,
     entries_for,
     held_by,
 )
+from interlock.nouns.reservations.repository import Repository, find
+from interlock.nouns.reservations.reservation import Reservation
+from interlock.nouns.reservations.rules import thing
+from interlock.nouns.reservations.service import ReservationService
 from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.reads import every, looked_up, outside, readable
@@ -140,11 +140,11 @@ def conflicts(
     for text in texts:
         mine = _asking(agent, text, place, tree)
         near = index.candidates(patterns.parse(text, fold=place.fold))
-        for each in rules.conflicting(mine, near):
+        for each in conflicting(mine, near):
             found.setdefault(each.of.id, (mine, each))
     live = yield from looked_up(each.of.live for _, each in found.values())
     return tuple(
-        rules.overlap(mine, each) for mine, each in found.values() if live[each.of.live] is not None
+        overlap(mine, each) for mine, each in found.values() if live[each.of.live] is not None
     )
 
 
@@ -193,7 +193,7 @@ def why_plain(context: Context, name: str) -> Op[Why | None]:
 def _explained(context: Context, place: Repository, text: str, name: str) -> Op[Why | None]:
     wanted = [patterns.parse(text, fold=place.fold)]
     entries = yield from outside(entries_for(place.name, wanted))
-    covering = rules.conflicting(_asking("", text, place, ""), entries)
+    covering = conflicting(_asking("", text, place, ""), entries)
     live = yield from looked_up((each.of.live for each in covering), times=True)
     holding = [each.of for each in covering if live[each.of.live] and not each.of.queued]
     waiting = [each.of for each in covering if live[each.of.live] and each.of.queued]
@@ -243,7 +243,7 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
                     kind="stale",
                     says=f"{what}: {each.agent} stopped renewing its reservation",
                     remedy="reserve it, or run 'interlock maintain'",
-                    thing=rules.thing(each.id),
+                    thing=thing(each.id),
                     agent=each.agent,
                     since=each.since,
                 )
@@ -257,7 +257,7 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
                     kind="waiting" if queued else "stuck",
                     says=f"{what}: {each.agent} {did} for {span(lasts)}",
                     remedy=f"see 'interlock reservations {quote(each.patterns[0])}'",
-                    thing=rules.thing(each.id),
+                    thing=thing(each.id),
                     agent=each.agent,
                     since=each.since,
                 )

@@ -14,15 +14,15 @@ from interlock.core.decision import Decision
 from interlock.core.wait import caller_name_of
 from interlock.nouns.reservations import reservation as r
 from interlock.nouns.reservations import rules
-from interlock.nouns.reservations.reservation import Reservation
-from interlock.nouns.reservations.service import (
-    ReservationService,
-    Terms,
+from interlock.nouns.reservations.conflicts import conflicting
+from interlock.nouns.reservations.reading import (
     decode_reservation,
     entries_for,
     parsed,
     record_key,
 )
+from interlock.nouns.reservations.reservation import Reservation
+from interlock.nouns.reservations.service import ReservationService, Terms
 from interlock.runtime import callers
 from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.deadlock import DeadlockResolver
@@ -96,7 +96,7 @@ class ReservationWait:
             )
         if snapshot[waits] is None:  # its liveness ended while it slept
             entries = yield from outside(entries_for(repository, parsed(wanted)))
-            found = rules.conflicting(wanted, entries)
+            found = conflicting(wanted, entries)
             if found:
                 return rules.refuse(wanted, found).outcome
             return r.ReservationConflict(
@@ -109,7 +109,7 @@ class ReservationWait:
         repository, wanted = self._terms.repository, self._wanted
         entries = yield from outside(entries_for(repository, parsed(wanted)))
         own = next((each.order for each in entries if each.of.id == wanted.id), None)
-        found = rules.conflicting(wanted, entries, own)
+        found = conflicting(wanted, entries, own)
         lives = list(dict.fromkeys(each.of.live for each in found))[:KEYS_AT_ONCE]
         items: Mapping[str, Item | None] = {}
         if lives:
@@ -131,7 +131,7 @@ class ReservationWait:
             if None not in items.values():
                 return Decision(outcome=None)
             entries = yield from entries_for(terms.repository, parsed(wanted))
-            found = rules.conflicting(wanted, entries)
+            found = conflicting(wanted, entries)
             outcome = rules.refuse(wanted, found).outcome if found else _conflict_of(queued)
             return rules.withdraw(terms.repository, wanted, outcome)
 
@@ -193,7 +193,7 @@ def wait_targets(wanted: tuple[str, ...], base: int) -> ReadOp[WaitTargets]:
         if item is not None and waiter is not None:
             repository, _ = keys.reservation_of(key)
             entries = yield from entries_for(repository, parsed(waiter))
-            blocking = rules.conflicting(waiter, entries, item.created)[:KEYS_AT_ONCE]
+            blocking = conflicting(waiter, entries, item.created)[:KEYS_AT_ONCE]
             resources = []
             for each in blocking:
                 own = record_key(repository, each.of)
