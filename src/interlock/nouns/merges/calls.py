@@ -150,7 +150,8 @@ class MergeCalls(Calls[D]):
         ``told`` is called with each end of a merge, and ``say`` with what the server does.
         """
         from interlock.nouns.merges.checking import LIMIT, MergeGuard
-        from interlock.nouns.merges.server import MergeServer, ServeOptions
+        from interlock.nouns.merges.endings import ServeOptions
+        from interlock.nouns.merges.server import MergeServer
 
         self.context.joined_identity()
         words = tuple(validate.require_text(word, "command") for word in command)

@@ -10,74 +10,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys, validate
-from interlock.core.outcomes import GivenFenced
 from interlock.errors import Lost
 from interlock.nouns.grants.held_grant import HeldPools, take
 from interlock.nouns.grants.lock import LockTarget
 from interlock.nouns.grants.request import GrantTerms
 from interlock.nouns.merges import merge as core
 from interlock.nouns.merges import rules
-from interlock.nouns.merges.checking import GuardStopped, MergeGuard, Verdict, allowed_guards
+from interlock.nouns.merges.checking import GuardStopped, Verdict, allowed_guards
+from interlock.nouns.merges.endings import (
+    Ended,
+    MergeEndings,
+    Round,
+    ServeOptions,
+    in_conflict,
+    missing,
+    named,
+    overwrites,
+    reserved_by,
+)
 from interlock.nouns.merges.merge import Attempt, MergeTarget
 from interlock.nouns.merges.repository import (
     GitFailed,
     GuardFolder,
-    MergedTree,
     Repository,
     Seen,
 )
 from interlock.nouns.merges.rules import Bounce, PrefixSearch, QueuedMerge
-from interlock.nouns.merges.service import (
-    MergeService,
-    QueueState,
-    decode_merge,
-    lock_name,
-    read_queue,
-)
+from interlock.nouns.merges.service import MergeService, QueueState, lock_name, read_queue
 from interlock.nouns.reservations.repository import find
 from interlock.nouns.reservations.views import conflicts
-from interlock.runtime.given import fenced
 from interlock.runtime.identity import Actor
 from interlock.runtime.processes.supervised import Supervision
-from interlock.runtime.reads import every, readable
 from interlock.steps import InThread, NextChanges, Op, OpenWatch, Read
 from interlock.store import Range
 
 if TYPE_CHECKING:
     from interlock.client_context import Context
     from interlock.nouns.reservations.repository import Repository as Reserving
-    from interlock.nouns.reservations.reservation import Overlap
 
 T = TypeVar("T")
-
-Ended: TypeAlias = core.MergeDone | core.MergeBounced
-Round: TypeAlias = Literal["progress", "empty", "held"]
 
 IDLE = 1.0
 """Seconds at most until an idle server notices that it lost its lock."""
 HELD = 5.0
 """Seconds until a server that is kept from merging looks again."""
-
-
-class ServeOptions(Struct, frozen=True, kw_only=True):
-    """How a target is served.
-
-    ``remote`` is where the target is, if it is not a local branch.  With ``drain`` the server ends
-    when nothing waits, or nothing can be merged.
-    """
-
-    target: str
-    guard: MergeGuard
-    remote: str = ""
-    batch: int = core.BATCH
-    keep_branches: bool = False
-    drain: bool = False
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -118,11 +100,8 @@ class MergeServer:
         self._options = options
         self._name = options.target
         self._say = say
-        self._told = told
+        self._endings = MergeEndings(self._service, repository, options, say, told)
         self._supervision = Supervision()
-        self._strange: set[str] = set()
-        """Kept commits of which the store knows no merge: their submit may be under way."""
-        self._merged = self._bounced = 0
 
     def serve(self) -> Op[core.MergesServed]:
         """Serve until the driver is interrupted, or nothing is left to do.
@@ -139,8 +118,9 @@ class MergeServer:
         while True:
             held = yield from self._take()
             if (yield from _then(self._until_lost(held), held.end)):
+                endings = self._endings
                 return core.MergesServed(
-                    target=self._name, merged=self._merged, bounced=self._bounced
+                    target=self._name, merged=endings.merged, bounced=endings.bounced
                 )
             self._say(f"the lock of {self._name} was lost, or its guard stopped; beginning again")
 
@@ -179,7 +159,7 @@ class MergeServer:
             remote=options.remote,
             since=self._runner.clock.wall(),
         )
-        yield from self._own(actor, self._service.open_target(actor, self._name, opening))
+        yield from self._endings.own(actor, self._service.open_target(actor, self._name, opening))
         yield InThread(folder.remove_others)
         tenure = Tenure(actor=actor, token=token, fence=fence, folder=folder)
         yield from _then(self._rounds(held, tenure), folder.removing)
@@ -197,13 +177,6 @@ class MergeServer:
 
     def _fence(self, token: int) -> str:
         return self._repository.fence(self._name, token)
-
-    def _own(self, actor: Actor, op: Op[T]) -> Op[T]:
-        """A commit of the server; Lost if its lock has gone to another one."""
-        outcome = yield from fenced(op, self._runner, actor)
-        if isinstance(outcome, GivenFenced):
-            raise Lost(f"{outcome.given} is no longer ours; start the server again")
-        return outcome
 
     def _idle(self, held: HeldPools, after: int, most: float) -> Op[None]:
         """Sleep until the queue changes; the lock may be lost in that time."""
@@ -223,9 +196,9 @@ class MergeServer:
         try:
             if queue.waiting or queue.target.attempt is not None:
                 return (yield from self._try(tenure, queue))
-            yield from self._clean_up(queue)
+            yield from self._endings.clean_up(queue)
         except GitFailed as failed:
-            return (yield from self._hold(tenure.actor, str(failed)))
+            return (yield from self._endings.hold(tenure.actor, str(failed)))
         return "empty"
 
     def _try(self, tenure: Tenure, queue: QueueState) -> Op[Round]:
@@ -235,21 +208,21 @@ class MergeServer:
         if not seen.base:
             where = f"at {self._options.remote}" if self._options.remote else "here"
             said = f"there is no branch {self._name} {where}; create it, with a first commit"
-            return (yield from self._hold(actor, said))
-        if done := (yield from self._conclude(actor, queue, seen)):
+            return (yield from self._endings.hold(actor, said))
+        if done := (yield from self._endings.conclude(actor, queue, seen)):
             left = tuple(each for each in queue.waiting if each not in done)
             if not left:
                 return "progress"
             queue = replace(queue, waiting=left)
             seen = replace(seen, kept=seen.kept - {each.merge.commit for each in done})
-        yield from self._clean_up(queue, seen)
+        yield from self._endings.clean_up(queue, seen)
         lost = next((each for each in queue.waiting if each.merge.commit not in seen.kept), None)
         if lost is not None:
-            return (yield from self._bounce(actor, lost, _missing(lost)))
+            return (yield from self._endings.bounce(actor, lost, missing(lost)))
         if not queue.waiting:
             return "empty"
         if (found := (yield from self._reserved(queue, seen))) is not None:
-            return (yield from self._bounce(actor, *found))
+            return (yield from self._endings.bounce(actor, *found))
         return (yield from self._try_batch(tenure, queue, seen))
 
     def _reserved(self, queue: QueueState, seen: Seen) -> Op[tuple[QueuedMerge, Bounce] | None]:
@@ -266,7 +239,7 @@ class MergeServer:
                 partial(self._repository.changed_files, seen.base, merge.commit)
             )
             if overlaps := (yield from conflicts(place, files, merge.by)):
-                return each, _reserved_by(overlaps)
+                return each, reserved_by(overlaps)
         return None
 
     def _try_batch(self, tenure: Tenure, queue: QueueState, seen: Seen) -> Op[Round]:
@@ -278,7 +251,7 @@ class MergeServer:
     def _try_one_batch(self, tenure: Tenure, queue: QueueState, seen: Seen) -> Op[Round]:
         batch: Batch = yield InThread(partial(self._build, seen.base, queue.waiting))
         if batch.conflict is not None:
-            return (yield from self._bounce(tenure.actor, batch.merges[0], batch.conflict))
+            return (yield from self._endings.bounce(tenure.actor, batch.merges[0], batch.conflict))
         attempt = Attempt(
             merges=tuple(each.id for each in batch.merges),
             base=seen.base,
@@ -287,7 +260,7 @@ class MergeServer:
             since=self._runner.clock.wall(),
         )
         beginning = self._service.begin(tenure.actor, self._name, attempt)
-        yield from self._own(tenure.actor, beginning)
+        yield from self._endings.own(tenure.actor, beginning)
         return (yield from self._judge(tenure, seen, batch, attempt))
 
     def _look(self, queue: QueueState) -> Seen:
@@ -309,20 +282,11 @@ class MergeServer:
             if not merged.tree:
                 if tips:  # it may fit when the branches before it are merged, or are not
                     break
-                return Batch(merges=(each,), tips=(), conflict=self._conflict(merged))
+                return Batch(merges=(each,), tips=(), conflict=in_conflict(self._name, merged))
             message = _message(each)
             parents = (onto, each.merge.commit)
             tips.append(self._repository.commit(merged.tree, parents, message))
         return Batch(merges=tuple(waiting[: len(tips)]), tips=tuple(tips))
-
-    def _conflict(self, merged: MergedTree) -> Bounce:
-        files = merged.conflicts
-        said = merged.reason or f"it conflicts with {self._name} in {_named(files)}"
-        return Bounce(
-            cause="conflict",
-            reason=f"{said}; rebase the branch onto {self._name}, and submit it again",
-            files=files,
-        )
 
     # Testing and landing.
 
@@ -332,7 +296,7 @@ class MergeServer:
         search, verdict = PrefixSearch(size=len(batch.tips)), Verdict(passed=True)
         while number := search.next:
             if self._options.guard.text:
-                self._say(f"testing {_named([m.merge.branch for m in batch.merges[:number]])}")
+                self._say(f"testing {named([m.merge.branch for m in batch.merges[:number]])}")
             found = yield from self._check(folder, seen.base, batch.tips[number - 1])
             search = search.after(number, passed=found.passed)
             verdict = verdict if found.passed else found
@@ -346,7 +310,7 @@ class MergeServer:
                 return landed
             queue = yield from read_queue(self._name)
             now: Seen = yield InThread(partial(self._look, queue))
-            yield from self._conclude(actor, queue, now)
+            yield from self._endings.conclude(actor, queue, now)
             if now.base != landing.tip:  # the failure was found on another target
                 return "progress"
         if search.culprit is None:
@@ -357,7 +321,7 @@ class MergeServer:
             if not bare.passed:
                 reason = f"{self._name} itself does not pass, also without this branch: {reason}"
         why = Bounce(cause="failed", reason=reason)
-        return (yield from self._bounce(actor, batch.merges[search.culprit], why))
+        return (yield from self._endings.bounce(actor, batch.merges[search.culprit], why))
 
     def _check(self, folder: GuardFolder, base: str, commit: str) -> Op[Verdict]:
         """Run the guard on a commit; after a failure a second time."""
@@ -391,9 +355,11 @@ class MergeServer:
                 partial(repository.unsafe_to_follow, seen.checkout, landing.base, landing.tip)
             )
             if unsafe:
-                return (yield from self._hold(actor, _overwrites(name, seen.checkout, unsafe)))
+                return (
+                    yield from self._endings.hold(actor, overwrites(name, seen.checkout, unsafe))
+                )
         service = self._service
-        if not (yield from self._own(actor, service.land(actor, name, landing, merges))):
+        if not (yield from self._endings.own(actor, service.land(actor, name, landing, merges))):
             return "progress"
         error: str = yield InThread(partial(self._move, landing, tenure.fence))
         if not error:
@@ -402,7 +368,7 @@ class MergeServer:
         contained = all(each.merge.commit in now.contained for each in merges)
         moved = rules.after_move(landing.tip, landing.base, now.base, error, contained=contained)
         if moved == "held":
-            return (yield from self._hold(actor, f"{name} cannot be moved: {error}"))
+            return (yield from self._endings.hold(actor, f"{name} cannot be moved: {error}"))
         self._say(f"{name} moved; building again")
         return "progress"
 
@@ -410,89 +376,6 @@ class MergeServer:
         if remote := self._options.remote:
             return self._repository.push(self._name, remote, landing.base, landing.tip)
         return self._repository.move(self._name, landing.base, landing.tip, fence)
-
-    # The ends of merges.
-
-    def _conclude(self, actor: Actor, queue: QueueState, seen: Seen) -> Op[list[QueuedMerge]]:
-        """End the merges that the target contains, after its folder has followed; returns them."""
-        attempt, name = queue.target.attempt, self._name
-        if attempt is not None and attempt.landing and seen.base == attempt.tip and seen.checkout:
-            follow = partial(self._repository.follow, seen.checkout, attempt.base, attempt.tip)
-            if error := (yield InThread(follow)):
-                self._say(f"{_overwrites(name, seen.checkout, error)}; {name} itself has moved")
-        done = [each for each in queue.waiting if each.merge.commit in seen.contained]
-        if not done:
-            return []
-        yield from self._own(actor, self._service.conclude(actor, name, done, seen.base))
-        for each in done:
-            self._merged += 1
-            self._told(_done(each, seen.base))
-        yield InThread(partial(self._forget, seen, done, done))
-        return done
-
-    def _bounce(self, actor: Actor, found: QueuedMerge, why: Bounce) -> Op[Round]:
-        bouncing = self._service.bounce(actor, self._name, found, why)
-        if (yield from self._own(actor, bouncing)):
-            self._bounced += 1
-            merge = found.merge
-            self._told(
-                core.MergeBounced(
-                    merge=found.id,
-                    branch=merge.branch,
-                    into=merge.into,
-                    cause=why.cause,
-                    reason=why.reason[: core.REASON],
-                    files=why.files[: core.FILES],
-                )
-            )
-            yield InThread(partial(self._forget, Seen(base=""), (), (found,)))
-        return "progress"
-
-    def _hold(self, actor: Actor, reason: str) -> Op[Round]:
-        if (yield from self._own(actor, self._service.hold(actor, self._name, reason))):
-            self._say(f"nothing can be merged: {reason}")
-        return "held"
-
-    def _clean_up(self, queue: QueueState, seen: Seen | None = None) -> Op[None]:
-        """Delete the refs that an earlier server, or a cancelled merge, has left in git."""
-        waiting = {each.merge.commit for each in queue.waiting}
-        self._strange -= waiting
-        if seen is None:
-            seen = yield InThread(partial(self._repository.look, self._name))
-        left = seen.kept - waiting - self._strange
-        if not left:
-            return
-        ended: list[QueuedMerge] = []
-        for item in (yield from every(keys.MERGES)):
-            merge = readable(decode_merge, item)
-            if merge is not None and merge.commit in left:
-                ended.append(QueuedMerge(id=keys.merge_of(item.key), merge=merge))
-        commits = {each.merge.commit for each in ended if each.merge.state != "waiting"}
-        self._strange |= left - commits
-        over = [each for each in ended if each.merge.commit in commits]
-        merged = [each for each in over if each.merge.state == "merged"]
-        names = [each.merge.branch for each in merged]
-        now: Seen = yield InThread(partial(self._repository.look, self._name, "", names))
-        yield InThread(partial(self._forget, now, merged, over))
-
-    def _forget(
-        self, seen: Seen, merged: Sequence[QueuedMerge], over: Sequence[QueuedMerge]
-    ) -> None:
-        """Delete the branches that are merged, and stop keeping the commits that are over."""
-        options, commits = self._options, {each.merge.commit for each in over}
-        deleted = {
-            each.merge.branch: each.merge.commit
-            for each in merged
-            if not options.keep_branches and each.merge.branch != self._name
-        }
-        here = {
-            name: commit
-            for name, commit in deleted.items()
-            if seen.branches.get(name) == commit and name not in seen.checked_out
-        }
-        self._repository.forget(here, commits)
-        if options.remote:
-            self._repository.forget_remote(options.remote, deleted, commits)
 
 
 def _then(op: Op[T], cleanup: Callable[[], Op[object]]) -> Op[T]:
@@ -508,54 +391,9 @@ def _then(op: Op[T], cleanup: Callable[[], Op[object]]) -> Op[T]:
     return outcome
 
 
-def _done(found: QueuedMerge, tip: str) -> core.MergeDone:
-    merge = found.merge
-    return core.MergeDone(
-        merge=found.id,
-        branch=merge.branch,
-        into=merge.into,
-        commit=merge.commit,
-        merged_as=tip,
-    )
-
-
-def _missing(found: QueuedMerge) -> Bounce:
-    said = f"the repository of the server does not have commit {found.merge.commit[:12]}"
-    return Bounce(
-        cause="missing", reason=f"{said}; submit it from that repository, or with --remote NAME"
-    )
-
-
-def _reserved_by(overlaps: Sequence[Overlap]) -> Bounce:
-    """The holders of the files, and what to do."""
-    said = [
-        f"{each.witness} ({each.holder}{f': {each.reason}' if each.reason else ''})"
-        for each in overlaps
-    ]
-    return Bounce(
-        cause="reserved",
-        reason=f"it changes files that others have reserved: {_named(said)}; ask them, wait for"
-        " them, or submit it with --override REASON",
-        files=tuple(each.witness for each in overlaps),
-    )
-
-
-def _overwrites(target: str, folder: str, error: str) -> str:
-    return (
-        f"{target} is checked out in {folder}, where the merge would overwrite changes ({error});"
-        " commit, stash or remove them there"
-    )
-
-
 def _message(found: QueuedMerge) -> str:
     merge = found.merge
     return (
         f"Merge {merge.branch} into {merge.into}\n\n"
         f"Interlock-Merge: {found.id}\nInterlock-Author: {merge.by}\n"
     )
-
-
-def _named(names: Sequence[str]) -> str:
-    """A few of these names."""
-    few = ", ".join(names[:5])
-    return f"{few} and {len(names) - 5} more" if len(names) > 5 else few  # noqa: PLR2004

@@ -83,7 +83,7 @@ class MergeService:
     """What callers and servers do with merges, as generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+        self.runner = runner
 
     def submit(self, actor: Actor, id_: str, fresh: Merge) -> Op[core.SubmitOutcome]:
         """Queue a branch."""
@@ -99,12 +99,12 @@ class MergeService:
                     waiting = QueuedMerge(id=before, merge=merge)
             return rules.submit(id_, fresh, waiting, decode_target(items[own]))
 
-        done: Decided[core.SubmitOutcome] = yield from self._runner.change(deciding, actor)
+        done: Decided[core.SubmitOutcome] = yield from self.runner.change(deciding, actor)
         return done.outcome
 
     def cancel(self, actor: Actor, id_: str, reason: str) -> Op[core.CancelOutcome]:
         """Take a branch out of the queue."""
-        now = self._runner.clock.wall()
+        now = self.runner.clock.wall()
 
         def deciding() -> DecideOp[core.CancelOutcome]:
             merge = decode_merge((yield (keys.merge(id_),)).items[keys.merge(id_)])
@@ -115,7 +115,7 @@ class MergeService:
             found = QueuedMerge(id=id_, merge=merge)
             return rules.cancel(found, target, actor.agent, reason, now)
 
-        done: Decided[core.CancelOutcome] = yield from self._runner.change(deciding, actor)
+        done: Decided[core.CancelOutcome] = yield from self.runner.change(deciding, actor)
         return done.outcome
 
     def find(self, name: str, into: str = "") -> Op[str]:
@@ -143,7 +143,7 @@ class MergeService:
 
     def wait(self, id_: str, seconds: float) -> Op[Merge | None]:
         """Wait until a merge has ended; returns it as it is by then."""
-        clock, key = self._runner.clock, keys.merge(id_)
+        clock, key = self.runner.clock, keys.merge(id_)
         ends = clock.monotonic() + seconds
         snapshot: Snapshot = yield Read(key)
         watch = yield OpenWatch(key, snapshot.revision)
@@ -153,7 +153,7 @@ class MergeService:
                 left = ends - clock.monotonic()
                 if merge is None or merge.state != "waiting" or left <= 0:
                     return merge
-                yield NextChanges(watch, min(left, self._runner.capabilities.allow(60.0)))
+                yield NextChanges(watch, min(left, self.runner.capabilities.allow(60.0)))
                 snapshot = yield Read(key)
         finally:
             watch.close()
@@ -172,7 +172,7 @@ class MergeService:
 
     def hold(self, actor: Actor, name: str, reason: str) -> Op[bool]:
         """Say why nothing can be merged now."""
-        now = self._runner.clock.wall()
+        now = self.runner.clock.wall()
         holding = partial(rules.hold, name, reason=reason, agent=actor.agent, now=now)
         return self._on_target(actor, name, lambda it: holding(target=it))
 
@@ -187,22 +187,22 @@ class MergeService:
             stored = {each.id: decode_merge(items[keys.merge(each.id)]) for each in batch}
             return rules.land(name, decode_target(items[own]), attempt, batch, stored)
 
-        return (yield from self._runner.change(deciding, actor)).outcome
+        return (yield from self.runner.change(deciding, actor)).outcome
 
     def conclude(self, actor: Actor, name: str, merges: Sequence[QueuedMerge], tip: str) -> Op[int]:
         """End merges that the target contains; a few commits for many."""
         done = 0
         for start in range(0, len(merges), core.MOST_BATCH // 2):
             some = merges[start : start + core.MOST_BATCH // 2]
-            notices = [self._runner.new_id("msg") for _ in some]
+            notices = [self.runner.new_id("msg") for _ in some]
             deciding = partial(self._concluding, name, some, tip, notices)
-            done += (yield from self._runner.change(deciding, actor)).outcome
+            done += (yield from self.runner.change(deciding, actor)).outcome
         return done
 
     def _concluding(
         self, name: str, merges: Sequence[QueuedMerge], tip: str, notices: Sequence[str]
     ) -> DecideOp[int]:
-        own, now = keys.merge_target(name), self._runner.clock.wall()
+        own, now = keys.merge_target(name), self.runner.clock.wall()
         items = (yield (own, *[keys.merge(each.id) for each in merges])).items
         stored = [(each.id, decode_merge(items[keys.merge(each.id)])) for each in merges]
         found = [QueuedMerge(id=id_, merge=merge) for id_, merge in stored if merge is not None]
@@ -210,18 +210,18 @@ class MergeService:
 
     def bounce(self, actor: Actor, name: str, found: QueuedMerge, why: Bounce) -> Op[bool]:
         """Take a branch out of the queue that cannot be merged."""
-        own, notice = keys.merge_target(name), self._runner.new_id("msg")
+        own, notice = keys.merge_target(name), self.runner.new_id("msg")
 
         def deciding() -> DecideOp[bool]:
             items = (yield (own, keys.merge(found.id))).items
-            merge, now = decode_merge(items[keys.merge(found.id)]), self._runner.clock.wall()
+            merge, now = decode_merge(items[keys.merge(found.id)]), self.runner.clock.wall()
             if merge is None or merge.commit != found.merge.commit:
                 return Decision(outcome=False)
             stored = QueuedMerge(id=found.id, merge=merge)
             target = decode_target(items[own])
             return rules.bounce(name, target, stored, why, now=now, notice=notice)
 
-        return (yield from self._runner.change(deciding, actor)).outcome
+        return (yield from self.runner.change(deciding, actor)).outcome
 
     def _on_target(
         self, actor: Actor, name: str, decide: Callable[[MergeTarget], Decision[T]]
@@ -231,4 +231,4 @@ class MergeService:
         def deciding() -> DecideOp[T]:
             return decide(decode_target((yield (own,)).items[own]))
 
-        return (yield from self._runner.change(deciding, actor)).outcome
+        return (yield from self.runner.change(deciding, actor)).outcome

@@ -10,6 +10,7 @@ from interlock.core import validate
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.reservations import pattern
 from interlock.nouns.reservations import reservation as r
+from interlock.nouns.reservations.pattern_text import LONGEST
 from interlock.nouns.reservations.repository import Repository, find
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.calls import Calls, D, call, grants, patiently
@@ -68,7 +69,7 @@ class ReservationCalls(Calls[D]):
                 shared=validate.flag(shared, "shared"),
                 ttl=lives,
                 reason=validate.text(reason, "reason", validate.REASON_LIMIT).strip(),
-                tree=validate.text(worktree, "worktree", pattern.LONGEST),
+                tree=validate.text(worktree, "worktree", LONGEST),
                 fold=place.fold,
                 on_conflict=cast("r.OnConflict", on_conflict),
                 wait=patience,

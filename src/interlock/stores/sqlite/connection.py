@@ -221,6 +221,7 @@ class ReadConnection:
         found: list[Item] = []
         after, limit = ref.after, ref.limit
         end = ref.prefix + "\U0010ffff"
+        make = self.make_item if longest is None else self._short_item
         while True:
             first = max(ref.prefix, after + "\0")  # SQLite seeks by one bound, and walks to others
             bounds = (first, end, limit)
@@ -228,7 +229,7 @@ class ReadConnection:
                 rows = cast("list[Row]", self._execute(_MANY, bounds).fetchall())
             else:
                 rows = cast("list[Row]", self._execute(_SHORT_MANY, (longest, *bounds)).fetchall())
-            found += [item for row in rows if (item := self._short_item(row)) is not None]
+            found += [item for row in rows if (item := make(row)) is not None]
             if len(rows) < limit or len(found) >= limit:
                 return tuple(found[:limit])
             after = rows[-1][0]
