@@ -60,6 +60,17 @@ def test_setup_shows_first_and_remove_leaves_the_folder_as_it_was(shop: Path, ho
     assert snapshot(shop) == before
 
 
+def test_only_the_stop_of_claude_code_has_a_hook_in_the_background(shop: Path) -> None:
+    for host in ("claude", "codex", "gemini"):
+        Setup(host, remove=False).write()
+    hooks = json.loads((shop / ".claude/settings.local.json").read_text())["hooks"]
+    (waker,) = hooks["Stop"][0]["hooks"][1:]
+    assert waker["command"].endswith("interlock hook claude wake")
+    assert (waker["asyncRewake"], waker["timeout"]) == (True, 86_400)
+    texts = [(shop / HOSTS[host].file).read_text() for host in ("codex", "gemini")]
+    assert "asyncRewake" not in "".join([json.dumps({**hooks, "Stop": []}), *texts])
+
+
 @pytest.mark.parametrize("host", ["claude", "codex", "gemini"])
 def test_entries_of_others_stay(shop: Path, host: str) -> None:
     name = ".claude/settings.local.json" if host == "claude" else HOSTS[host].file

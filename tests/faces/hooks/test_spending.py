@@ -101,7 +101,7 @@ def spent(root: Path) -> dict[str, int]:
 
 
 def test_a_limit_refuses_edits_and_claims_with_what_the_transcript_says(shop: Path) -> None:
-    limit(shop, f"agent/{FIRST}", 2500)
+    limit(shop, f"agent/{FIRST}", 3000)
     path = shop / "t.jsonl"
     path.write_text(user() + assistant("1", 1) + assistant("1", 50) + user())
     assert after(shop) == ({}, "", 0)
@@ -115,10 +115,10 @@ def test_a_limit_refuses_edits_and_claims_with_what_the_transcript_says(shop: Pa
     with path.open("a") as file:
         file.write(assistant("3", 0))
     stop(shop)
-    assert "3,559 of 2,500 tokens are spent" in denied(send("claude", edit(shop, "src/a.py")))
+    assert "3,559 of 3,000 tokens are spent" in denied(send("claude", edit(shop, "src/a.py")))
     with interlock.connect(f"{shop}/.interlock/store.db", agent=FIRST) as agent:
         agent.tasks.publish("t")
-        with pytest.raises(NotAllowed, match="3,559 of 2,500"):
+        with pytest.raises(NotAllowed, match="3,559 of 3,000"):
             agent.tasks.next()
 
 
@@ -199,7 +199,8 @@ def test_a_huge_transcript_is_counted_a_part_at_each_event(
     monkeypatch.setattr(transcripts, "PORTION", 4096)
     path, number = shop / "t.jsonl", 200
     long = user("x" * 3 * 4096)  # a line that fits into no part
-    path.write_text(user() + long + "".join(assistant(str(n), 0) for n in range(number)))
+    lines = [assistant(str(n), 0) for n in range(number)]
+    path.write_text("".join([user(), *lines[:100], long, *lines[100:]]))
     stop(shop)
     first = spent(shop)["fleet"]
     assert 0 < first <= PORTIONS * 4096 // len(assistant("1", 0)) * 1003 < number * 1003

@@ -304,7 +304,7 @@ def test_a_server_goes_on_when_its_remote_is_back(queue: QueueBed, tmp_path: Pat
     serving.run()
     assert queue.states() == {"a": "waiting"}
     assert [text for text in said if "nothing can be merged" in text and "origin.git" in text]
-    git.git("clone", "-q", "--bare", git.folder, str(away))
+    git.git("clone", "-q", "--bare", str(git.folder), str(away))
     queue.bed.clock.advance(6)
     serving.run()
     assert queue.states() == {"a": "merged"}

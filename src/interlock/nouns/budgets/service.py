@@ -154,10 +154,11 @@ def _read_portion(key: str, path: str, *, empty: bool) -> Op[Portion]:
 def _of_file(path: str, reading: Callable[[], T]) -> Op[T]:
     """What a function reads of a transcript."""
     try:
-        return (yield InThread(reading))
+        found: T = yield InThread(reading)
     except OSError as error:
         said = (error.strerror or "").lower()
         raise BadInput(f"{path!r:.200} cannot be read ({said}); name a transcript") from None
+    return found
 
 
 def _count_portion(
@@ -240,21 +241,22 @@ def exceeded(agent: str, task: str = "") -> Op[str]:
 
     The limits of the agents above it count, too: ``ada`` is above ``ada/tests``.
     """
-    own, names = f"agent/{agent}", [f"agent/{name}" for name in _above(agent)]
-    counted = [own, *names, *([f"task/{task}"] if task else [])]
-    things = [core.FLEET, core.EVERY_AGENT, *counted]
-    items = yield from looked_up([*map(keys.budget, things), *map(keys.spent, counted)])
+    agents = [f"agent/{name}" for name in (agent, *_above(agent))]
+    counted = [*agents, *([f"task/{task}"] if task else [])]
+    things = [core.FLEET, *counted]
+    items = yield from looked_up(
+        [*map(keys.budget, (*things, core.EVERY_AGENT)), *map(keys.spent, counted)]
+    )
     limits = {thing: _LIMIT.read_if_present(items[keys.budget(thing)]) for thing in things}
+    every_agent = _LIMIT.read_if_present(items[keys.budget(core.EVERY_AGENT)])
+    limits |= {thing: limits[thing] or every_agent for thing in agents}  # its own limit counts
     spent = {thing: spent_total(items[keys.spent(thing)]).usage for thing in counted}
-    spent[core.EVERY_AGENT] = core.NO_USAGE if limits[own] else spent[own]  # its own limit counts
     if limits[core.FLEET] is not None:
         spent[core.FLEET] = _fleet((yield from _all_spent())).usage
     for thing in things:
         limit = limits[thing]
-        if limit is not None and (figure := core.over(limit, spent.get(thing, core.NO_USAGE))):
-            return (
-                f"the budget of {own if thing == core.EVERY_AGENT else thing} is used up: {figure}"
-            )
+        if limit is not None and (figure := core.over(limit, spent[thing])):
+            return f"the budget of {thing} is used up: {figure}"
     return ""
 
 
