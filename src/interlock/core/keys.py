@@ -1217,7 +1217,7 @@ def spent_of(key: str) -> str:
 def transcript(path: str, first: bytes) -> str:
     """How far a transcript is counted, by the digest of its path and its first line.
 
-    Whoever counts it, it is the same; another file in its place is another transcript.
+    All agents that count it share this; another file in its place is another transcript.
     """
     return TRANSCRIPTS + digest(path.encode("utf-8", "surrogateescape") + b"\0" + first)[:32]
 

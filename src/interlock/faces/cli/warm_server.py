@@ -268,7 +268,7 @@ def _become(line: socket.socket, files: Sequence[int], request: CommandRequest) 
 def _carry_out(
     line: socket.socket, listener: socket.socket, files: Sequence[int], request: CommandRequest
 ) -> NoReturn:
-    """In the child: whatever happens, it ends here, and never becomes a second warm process."""
+    """In the child: also a failure ends it here, so it never becomes a second warm process."""
     status = warm.KILLED
     try:
         listener.close()

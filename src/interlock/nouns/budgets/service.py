@@ -27,8 +27,8 @@ from interlock.steps import InThread, Op, Read
 from interlock.store import Item, Range
 
 T = TypeVar("T")
-FORGOTTEN = 90 * 86400.0
-"""Seconds after which a transcript that was not counted any more is forgotten."""
+KEPT_FOR = 90 * 86400.0
+"""Seconds after which the place in a transcript that does not grow any more is deleted."""
 _LIMIT = codec.Decoder(BudgetLimit)
 _SPENT = codec.Decoder(SpentTotal)
 _PLACE = codec.Decoder(TranscriptPlace)
@@ -301,4 +301,4 @@ class BudgetHousekeepingPart(HousekeepingPart):
         """The places in transcripts that were last counted long ago."""
         items = yield from every(keys.TRANSCRIPTS)
         places = ((item, readable(decode_place, item)) for item in items)
-        return [item for item, place in places if place is not None and place.at < now - FORGOTTEN]
+        return [item for item, place in places if place is not None and place.at < now - KEPT_FOR]

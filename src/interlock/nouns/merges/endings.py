@@ -91,7 +91,7 @@ class MergeEndings:
         return done
 
     def bounce(self, actor: Actor, found: QueuedMerge, why: Bounce) -> Op[Round]:
-        """Take a branch out of the queue that cannot be merged, and tell its author."""
+        """Take a branch out of the queue that cannot be merged, and notify its author."""
         bouncing = self._service.bounce(actor, self._name, found, why)
         if (yield from self.own(actor, bouncing)):
             self.bounced += 1
