@@ -470,7 +470,7 @@ def _ended(handle: int) -> bool:
 
 @pytest.mark.parametrize(
     ("seconds", "wanted", "expected"),
-    [(0.001, 2.0, 2.0), (0.5, 2.0, 12), (9, 2.0, 30), (9, 60, 60)],
+    [(0.001, 2.0, 2.0), (0.5, 2.0, 24), (9, 2.0, 30), (9, 60, 60)],
 )
 def test_sessions_last_for_the_commits_of_all_workers(
     seconds: float,

@@ -17,8 +17,9 @@ from interlock.demo.worker import CAPACITY, TRAP, LedgerLine, PlannedTask
 if TYPE_CHECKING:
     from interlock.demo.scenario import Observations
 
-GRACE = 10.0
-"""Seconds after a TTL in which another agent takes over, on a machine with much else to do."""
+GRACE, GRACE_COMMITS = 10.0, 100
+"""Seconds after a TTL in which another agent takes over, on a machine with much else to do; on a
+slow store, where these are few commits, the time of so many commits of this run."""
 STATES = {
     "task:published": "waiting",
     "task:claimed": "running",
@@ -244,7 +245,7 @@ def gather(
     history, messages = DemoTaskHistory().read(lines), DemoMessageHistory().read(lines)
     slots, done_by = _slot_use(observed), history.done_by()
     left = [agent for agent in messages.readers(messages.stops) if _left(observed, agent)]
-    latest = ttl + grain + GRACE
+    latest = ttl + grain + max(GRACE, GRACE_COMMITS * seconds / max(1, len(lines)))
     promises = {
         "all_done_and_none_twice": history.done_once(tasks),
         "needs_came_first": history.in_order(tasks),
