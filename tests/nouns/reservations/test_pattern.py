@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.reservations.conflicts import Entry, PatternIndex
-from interlock.nouns.reservations.pattern import escaped, overlap, overlaps, parse
+from interlock.nouns.reservations.pattern import escaped, exact, folded, overlap, overlaps, parse
 from interlock.nouns.reservations.reservation import ReservedPattern
 
 
@@ -195,3 +195,18 @@ def test_a_path_and_a_glob_are_compared_with_ten_thousand_in_time() -> None:
             [each for each in index.candidates(wanted) if overlaps(wanted, parse(each.of.pattern))]
             best = min(best, time.perf_counter() - begin)
         assert best < bound, (text, best)
+
+
+@pytest.mark.parametrize("path", ["!x.py", "!", "a/!x", "*", "[a", "a\\b", "**"])
+def test_every_name_can_be_escaped_and_means_itself_alone(path: str) -> None:
+    found = parse(escaped(path))
+    assert [token.name for token in found.head] == path.split("/")
+    assert found == exact(path)
+
+
+@pytest.mark.parametrize("name", ["a\tb", "x\udcff", "l" * 2000, "!x", "\x7f"])
+def test_a_path_that_no_pattern_may_spell_is_covered_by_what_covers_its_folder(name: str) -> None:
+    path = exact(f"src/{name}")
+    assert overlaps(path, parse("src/*"))
+    assert overlaps(folded(path), parse("SRC", fold=True))
+    assert not overlaps(path, parse("src/x.py"))

@@ -80,13 +80,17 @@ def own_entries(reservation: Reservation, *, queued: bool) -> list[ReservedPatte
 
 
 def conflicting(
-    wanted: Reservation, entries: Iterable[Entry], before: int | None = None
+    wanted: Reservation,
+    entries: Iterable[Entry],
+    before: int | None = None,
+    path: Pattern | None = None,
 ) -> list[Entry]:
     """The entries that conflict with a reservation, one of each other reservation.
 
-    Waiters count if they came before it.
+    Waiters count if they came before it.  ``path`` is what is wanted if that is a path that exists,
+    which no pattern may spell.
     """
-    mine = [patterns.parse(text, fold=wanted.fold) for text in wanted.patterns]
+    mine = [path] if path else [patterns.parse(text, fold=wanted.fold) for text in wanted.patterns]
     several = len(mine) > 1
     index = PatternIndex(entries) if several else None
     all_ = () if several else tuple(entries)
@@ -110,16 +114,17 @@ def _conflict(wanted: Reservation, mine: Pattern, entry: Entry, before: int | No
         return False
     theirs = parsed(other)
     if other.fold != wanted.fold:  # either file system may hold the files of both
-        mine = patterns.parse(mine.text, fold=True)
-        theirs = patterns.parse(theirs.text, fold=True)
+        mine, theirs = patterns.folded(mine), patterns.folded(theirs)
     return patterns.overlaps(mine, theirs)
 
 
-def overlap(wanted: Reservation, entry: Entry) -> Overlap:
+def overlap(wanted: Reservation, entry: Entry, path: Pattern | None = None) -> Overlap:
     """A conflict, with a path that both cover."""
     other, fold = entry.of, entry.of.fold or wanted.fold
     theirs = patterns.parse(other.pattern, fold=fold)
-    pairs = ((text, patterns.parse(text, fold=fold)) for text in wanted.patterns)
+    pairs = [(text, patterns.parse(text, fold=fold)) for text in wanted.patterns if path is None]
+    if path is not None:
+        pairs = [(path.text, patterns.folded(path) if fold else path)]
     found = ((text, patterns.overlap(mine, theirs)) for text, mine in pairs)
     text, witness = next((text, path) for text, path in found if path is not None)
     return Overlap(

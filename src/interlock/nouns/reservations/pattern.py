@@ -50,7 +50,7 @@ DEEPEST = 64
 INDEXED = 6
 """Literal segments at the start of a pattern by which it is found."""
 
-_MARKED = re.compile(r"[*?\[\\]")
+_MARKED = re.compile(r"[*?\[\\]|^!")
 _PREFERRED = "abcdefghijklmnopqrstuvwxyz0123456789_ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Characters for witnesses, the best first."""
 
@@ -80,6 +80,32 @@ class Pattern(Struct, frozen=True, gc=False):
 def escaped(path: str) -> str:
     """The pattern that means this path and nothing else."""
     return _MARKED.sub(r"\\\g<0>", path)
+
+
+@lru_cache(maxsize=16384)
+def exact(path: str, *, fold: bool = False) -> Pattern:
+    """The pattern of a path that exists, which may have characters that no pattern may have.
+
+    Bytes that are not UTF-8 match what takes any character.
+    """
+    said = path
+    if not path.isascii():
+        from unicodedata import normalize  # most paths need none
+
+        said = normalize("NFC", path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+    names = (said.lower() if fold else said).split("/")
+    if not {"", ".", ".."}.isdisjoint(names):
+        return parse(escaped(path), fold=fold)  # which refuses it, or reads ./a
+    tokens = tuple([Token(name=name) for name in names])
+    return Pattern(escaped(said), (*tokens, ANY_DEPTH), tokens)
+
+
+def folded(found: Pattern) -> Pattern:
+    """A pattern as a file system reads it that ignores case."""
+    if any(not token.name for token in found.head) or len(found.tokens) != len(found.head) + 1:
+        return parse(found.text, fold=True)
+    tokens = tuple([Token(name=token.name.lower()) for token in found.head])
+    return Pattern(found.text, (*tokens, ANY_DEPTH), tokens)
 
 
 @lru_cache(maxsize=16384)

@@ -2,8 +2,9 @@
 
 A repository has a name, under which all hosts and worktrees share its reservations: the one in
 INTERLOCK_REPOSITORY, else the last part of the address of the remote ``origin``, else the name of
-the folder of the main worktree.  The root is that of the worktree, where paths are relative to.
-Outside of a repository the folder itself is the root.
+the folder of the main worktree or of the bare repository, without ``.git``.  The root is that of
+the worktree, where paths are relative to.  Outside of a repository, and in a bare one, the folder
+itself is the root.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def _find(here: str, named: str) -> Repository:
     root = _root(here)
     if root is None:
         return Repository(_name(named or os.path.basename(here)), here)
-    common = _common(os.path.join(root, ".git"))
+    inside = os.path.join(root, ".git")
+    common = _common(inside) if os.path.lexists(inside) else root
     origin, folds = _config(os.path.join(common, "config"))
     main = os.path.dirname(common) if os.path.basename(common) == ".git" else common
     last = re.split(r"[/:\\]", origin.rstrip("/"))[-1] if origin else os.path.basename(main)
@@ -101,12 +103,22 @@ def _name(text: str) -> str:
 
 def _root(here: str) -> str | None:
     while True:
-        if os.path.lexists(os.path.join(here, ".git")):
+        if os.path.lexists(os.path.join(here, ".git")) or _is_bare(here):
             return here
         above = os.path.dirname(here)
         if above == here:
             return None
         here = above
+
+
+def _is_bare(folder: str) -> bool:
+    """Whether a folder is a bare repository: it has what git itself looks for."""
+    if os.path.basename(folder) == ".git":  # of the worktree above it
+        return False
+    isdir, join = os.path.isdir, os.path.join
+    return all(isdir(join(folder, name)) for name in ("objects", "refs")) and os.path.isfile(
+        join(folder, "HEAD")
+    )
 
 
 def _common(git: str) -> str:

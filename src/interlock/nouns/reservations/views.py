@@ -30,6 +30,7 @@ from interlock.store import Item
 
 if TYPE_CHECKING:
     from interlock.client_context import Context
+    from interlock.nouns.reservations.pattern import Pattern
     from interlock.runtime.identity import Actor
     from interlock.runtime.runner import Runner
 
@@ -128,23 +129,21 @@ def conflicts(
     place: Repository, paths: Sequence[str], agent: str, tree: str = ""
 ) -> Op[tuple[r.Overlap, ...]]:
     """The living reservations of other agents that cover one of these paths, each once."""
-    texts = [patterns.escaped(path) for path in dict.fromkeys(paths)]
-    if len(texts) <= FEW:
-        wanted = [patterns.parse(text, fold=place.fold) for text in texts]
+    wanted = [patterns.exact(path, fold=place.fold) for path in dict.fromkeys(paths)]
+    if len(wanted) <= FEW:
         entries = (yield from outside(entries_for(place.name, wanted))) if wanted else []
     else:
         items = yield from every(keys.reserved(place.name))
         entries = [Entry(decode_entry(item), item.created) for item in items]
     index = PatternIndex(each for each in entries if not each.of.queued)
-    found: dict[str, tuple[Reservation, Entry]] = {}
-    for text in texts:
-        mine = _asking(agent, text, place, tree)
-        near = index.candidates(patterns.parse(text, fold=place.fold))
-        for each in conflicting(mine, near):
-            found.setdefault(each.of.id, (mine, each))
+    found: dict[str, tuple[Pattern, Entry]] = {}
+    mine = _asking(agent, "", place, tree)
+    for path in wanted:
+        for each in conflicting(mine, index.candidates(path), path=path):
+            found.setdefault(each.of.id, (path, each))
     live = yield from looked_up(each.of.live for _, each in found.values())
     return tuple(
-        overlap(mine, each) for mine, each in found.values() if live[each.of.live] is not None
+        overlap(mine, each, path) for path, each in found.values() if live[each.of.live] is not None
     )
 
 
