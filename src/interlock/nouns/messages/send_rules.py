@@ -227,9 +227,23 @@ def topic_of(message: StoredMessage) -> str:
     return ALL if message.to == (ALL,) else ""
 
 
+def notice_writes(message: StoredMessage, agents: Iterable[str] = ()) -> Iterable[Write]:
+    """The writes of a message that the fleet itself sends, in the commit that it is about.
+
+    It takes no rate slot.  Its recipients get mailboxes, and so do these ``agents``.
+    """
+    yield from _delivered(message)
+    for agent in dict.fromkeys((*message.to, *agents)):
+        yield Write(keys.mailbox(agent), MAILBOX)
+
+
 def _message(message: StoredMessage) -> Iterable[Write]:
     if message.kind == "mail":
         yield Write(keys.sent(message.sender, message.id), ReadMark(message.at))
+    yield from _delivered(message)
+
+
+def _delivered(message: StoredMessage) -> Iterable[Write]:
     if to_all := topic_of(message):
         yield Write(keys.topic(to_all, message.id), message)
         return

@@ -21,8 +21,8 @@ from interlock.core.decision import Decision, Event, Write
 from interlock.core.rate import RateLog
 from interlock.nouns.messages.decision import HumanDecision
 from interlock.nouns.messages.decision_rules import opening
-from interlock.nouns.messages.message import StoredMessage, Unread
-from interlock.nouns.messages.send_rules import MAILBOX
+from interlock.nouns.messages.message import StoredMessage
+from interlock.nouns.messages.send_rules import notice_writes
 from interlock.nouns.requests import rules
 from interlock.nouns.requests.audit import AuditFacts, facts_of_request, passed_ms
 from interlock.nouns.requests.exchange import OutboxEntry, RequestName
@@ -430,6 +430,4 @@ def _notice(
         data=Raw(b'{"request":"%b","status":"%b"}' % (request.id.encode(), found.status.encode())),
         trace=request.correlation_id,
     )
-    yield Write(keys.message(id_), message)
-    yield Write(keys.unread(request.agent, id_), Unread(trace=request.correlation_id))
-    yield Write(keys.mailbox(request.agent), MAILBOX)
+    return notice_writes(message)
