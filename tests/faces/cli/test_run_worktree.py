@@ -45,13 +45,21 @@ def test_a_worktree_is_removed_when_it_is_clean_and_merged_and_not_before(
     assert (repository.folder / "new").read_text() == "x\n"
 
 
-def test_one_program_at_a_time_has_a_worktree(shop: Shell) -> None:
-    first = shop.start("run", "--worktree", "a", "--", "sh", "-c", "echo here; sleep 1000")
+def test_one_program_at_a_time_has_a_worktree(shop: Shell, tmp_path: Path) -> None:
+    wait = f"echo here; until test -e {tmp_path}/end; do sleep 0.05; done"
+    first = shop.start("run", "--worktree", "a", "--", "sh", "-c", wait)
     assert first.stdout is not None
     assert first.stdout.readline() == "here\n"
     second = shop.run("run", "--agent", "bob", "--worktree", "a", "--", "true")
     assert second.status == 1
     assert "ada" in second.out
+    words = ("run", "--agent", "bob", "--worktree", "a", "--wait", "1m")
+    third = shop.start(*words, "--", "git", "status", "-sb")
+    until(lambda: "bob" in shop.run("lock", "show", "worktree/a").out)
+    (tmp_path / "end").touch()
+    assert "is removed" in first.communicate(timeout=60)[1]
+    out, err = third.communicate(timeout=60)  # in a worktree that is there
+    assert (third.returncode, out) == (0, "## a\n"), err
     blocked = shop.run("run", "--worktree", "main", "--", "true")
     assert (blocked.status, "is checked out in" in blocked.err) == (2, True)
 

@@ -67,9 +67,11 @@ class Child:
         for end in (line, report, over):
             os.close(end)
 
-    def start(self, environment: Mapping[str, str]) -> OSError | None:
-        """Start the program; returns an error if it cannot be run."""
-        pairs = (os.fsencode(f"{name}={value}") for name, value in environment.items())
+    def start(self, environment: Mapping[str, str], folder: str = "") -> OSError | None:
+        """Start the program, in another folder if one is named; returns why it cannot be run."""
+        pairs = [os.fsencode(f"{name}={value}") for name, value in environment.items()]
+        if folder:
+            pairs.append(b"=" + os.fsencode(folder))
         with suppress(BrokenPipeError):  # it was killed while it waited: its status says so
             os.write(self._line, b"\0".join(pairs) + b"\0\0")
         code = self._hear()
@@ -258,7 +260,10 @@ def _become(command: tuple[str, ...], parent: int, go: int, report: int) -> None
             data += part
         for pair in data[:-2].split(b"\0"):
             name, _, value = pair.partition(b"=")
-            os.environb[name] = value
+            if name:
+                os.environb[name] = value
+            else:
+                os.chdir(value)
         os.execvp(command[0], command)  # noqa: S606 - the purpose of the command
     except OSError as error:
         os.write(report, str(error.errno).encode())

@@ -2,7 +2,8 @@
 
 Each start is a process of its own below this one, with a new session; so the store of one start is
 never copied into the next.  The pause between two starts doubles, and is short again after a run of
-a minute.  A signal to this command, or a stop message to the agent, ends it for good.
+a minute.  A signal to this command, a stop message to the agent, or a request that can never
+succeed ends it for good; a signal that is ignored, as ``nohup`` does it, stays ignored.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from interlock.errors import BadInput, InterlockError
 from interlock.faces.cli.child import NOT_EXECUTABLE, NOT_FOUND
 from interlock.faces.cli.command import Stopped, note
+from interlock.faces.cli.run import in_foreground
 from interlock.runtime.processes.tree import end_with_parent
 from interlock.runtime.text import lasting
 
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 POLICIES = ("never", "failure", "always")
 LONGEST = 60.0
 """Seconds between two starts, at most; a run of that length counts as a good start."""
-_FORWARDED = (signal.SIGTERM, signal.SIGHUP)
-_STOPPED = b"stopped"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FOR_GOOD = b"!"
 
 
 def restarting(policy: str, backoff: float, run: Callable[[Callable[[], None]], int]) -> int:
@@ -43,16 +45,21 @@ def restarting(policy: str, backoff: float, run: Callable[[Callable[[], None]], 
 
     def on_signal(signum: int, _frame: FrameType | None) -> None:
         caught.append(signum)
-        if child[0] and signum != signal.SIGINT:  # a terminal sends its interrupt to all
+        # A terminal sends its interrupt to the whole foreground group: the program has it already.
+        if child[0] and (signum != signal.SIGINT or not in_foreground()):
             with suppress(ProcessLookupError):
                 os.kill(child[0], signum)
 
-    before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, *_FORWARDED)}
+    before = {
+        each: signal.signal(each, on_signal)
+        for each in _SIGNALS
+        if signal.getsignal(each) is not signal.SIG_IGN
+    }
     pause = backoff
     while True:
         began = time.monotonic()
-        status, stopped = _once(run, child, before)
-        if stopped or caught or not _again(policy, status):
+        status, over = _once(run, child, caught, before)
+        if over or caught or not _again(policy, status):
             return status
         pause = backoff if time.monotonic() - began >= LONGEST else pause
         note(f"it ended with status {status}; it starts again in {lasting(pause)}")
@@ -78,30 +85,37 @@ def _slept(seconds: float, caught: list[int]) -> bool:
 def _once(
     run: Callable[[Callable[[], None]], int],
     child: list[int],
+    caught: list[int],
     handlers: Mapping[signal.Signals, object],
 ) -> tuple[int, bool]:
-    """Run once in a child; its status, and whether a message asked it to stop."""
+    """Run once in a child; its status, and whether it is over for good."""
     heard, say = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until either side can handle one
     pid = os.fork()
     if pid == 0:
         os.close(heard)
         for signum, handler in handlers.items():
             signal.signal(signum, handler)  # type: ignore[arg-type]  # as signal() returned it
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         os._exit(_status(run, say))
-    child[0] = pid
+    child[0], early = pid, tuple(caught)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    for number in early:  # it came before there was a child
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
     os.close(say)
     with os.fdopen(heard, "rb") as file:
         said = file.read()
     _, status = os.waitpid(pid, 0)
     child[0] = 0
     code = os.waitstatus_to_exitcode(status)
-    return (code if code >= 0 else 128 - code), said == _STOPPED
+    return (code if code >= 0 else 128 - code), bool(said)
 
 
 def _report(say: int) -> None:
-    os.write(say, _STOPPED)
+    os.write(say, _FOR_GOOD)
 
 
 def _status(run: Callable[[Callable[[], None]], int], say: int) -> int:
@@ -116,6 +130,8 @@ def _status(run: Callable[[Callable[[], None]], int], say: int) -> int:
     except Stopped as stopped:
         status = stopped.exit_status
     except InterlockError as error:
+        if isinstance(error, BadInput):  # it is the same the next time
+            _report(say)
         status = failed(error, json=False)
     except BaseException as error:  # noqa: BLE001 - nothing of the parent may run in the child
         note(repr(error))

@@ -75,22 +75,28 @@ def _in_worktree(parsed: Parsed, request: RunRequest, stopped: Callable[[], None
     """Run it in a worktree, which one program at a time has, by the lock ``worktree/BRANCH``."""
     from interlock.nouns.grants.several import target_of
     from interlock.nouns.merges import worktrees
+    from interlock.nouns.merges.calls import branch_name
 
-    here, tree = os.getcwd(), worktrees.make(request.worktree or "")
-    target = target_of((*request.hold, f"lock/worktree/{tree.branch}"))
-    environment = {
-        "INTERLOCK_HELD": " ".join(target.named),
-        "INTERLOCK_WORKTREE": tree.path,
-        "PWD": tree.path,
-    }
+    here, branch = os.getcwd(), branch_name(request.worktree or "")
+    worktrees.check_repository(here)
+    target = target_of((*request.hold, f"lock/worktree/{branch}"))
+    environment = {"INTERLOCK_HELD": " ".join(target.named)}
+    trees: list[worktrees.AgentWorktree] = []
+
+    def enter() -> str:
+        """Make it: with the lock, since another program may have removed it before."""
+        tree = worktrees.make(branch, here)
+        trees.append(tree)
+        environment.update({"INTERLOCK_WORKTREE": tree.path, "PWD": tree.path})
+        return tree.path
 
     def clean_up() -> None:
-        why = worktrees.remove(tree, request.into, here)
-        note(f"worktree {tree.path} stays: {why}" if why else f"worktree {tree.path} is removed")
+        for tree in trees:
+            why = worktrees.remove(tree, request.into, here)
+            end = f"stays: {why}" if why else "is removed"
+            note(f"worktree {tree.path} {end}")
 
-    return _holding(
-        parsed, target, environment, folder=tree.path, clean_up=clean_up, stopped=stopped
-    )
+    return _holding(parsed, target, environment, enter=enter, clean_up=clean_up, stopped=stopped)
 
 
 def lock_run(parsed: Parsed) -> int:
@@ -118,11 +124,14 @@ def _holding(
     target: GrantTarget,
     environment: dict[str, str],
     *,
-    folder: str = "",
+    enter: Callable[[], str] | None = None,
     clean_up: Callable[[], None] | None = None,
     stopped: Callable[[], None] | None = None,
 ) -> int:
-    """Run a program while holding something; ``clean_up`` is called before that is released."""
+    """Run a program while holding something, in the folder that ``enter`` makes.
+
+    ``clean_up`` is called before what is held is released.
+    """
     from interlock.nouns.grants.held_grant import take
     from interlock.nouns.grants.request import GrantTerms
     from interlock.steps import drive
@@ -135,7 +144,7 @@ def _holding(
         metadata=request.metadata,
         guard=request.guard,
     )
-    guard = _Guard(parsed, " and ".join(target.things), folder=folder, stopped=stopped)
+    guard = _Guard(parsed, " and ".join(target.things), stopped=stopped)
     holding = guard.holding
 
     def hold(fleet: Fleet) -> Sequence[Lease | None]:
@@ -143,6 +152,7 @@ def _holding(
         fleet.keep()
         holding.append(held)
         environment["INTERLOCK_TOKEN"] = str(held.grant.token)
+        guard.folder = "" if enter is None else enter()
         return (fleet.context.session_lease, *held.leases)
 
     def give_back() -> None:
@@ -165,12 +175,12 @@ class _Guard:
         parsed: Parsed,
         held: str = "",
         *,
-        folder: str = "",
         stopped: Callable[[], None] | None = None,
     ) -> None:
         request: Any = parsed.request
         self._held = held
-        self._folder = folder
+        self.folder = ""
+        """Where the program runs, if not here."""
         self._stopped_by_message = stopped
         self._tee = None
         if getattr(request, "log", False):
@@ -220,7 +230,8 @@ class _Guard:
                     for lease in leases:
                         lease.listeners.append(self.wake)
                     self._running = True
-                    error = child.start({**self._environment(fleet), **environment})
+                    names = {**self._environment(fleet), **environment}
+                    error = child.start(names, self.folder)
                     if error is not None:
                         return self._not_started(error)
                     return self._watch(child, leases, fleet, locked=give_back is not None)
@@ -232,16 +243,11 @@ class _Guard:
             child.abandon()
 
     def _forked(self) -> Child:
-        """The program, still waiting, in its folder; this process stays where it is."""
-        here = os.getcwd()
-        os.chdir(self._folder or here)
-        try:
-            if self._tee is None:
-                return Child(self._command)
-            with self._tee.inherited():
-                return Child(self._command)
-        finally:
-            os.chdir(here)
+        """The program, still waiting."""
+        if self._tee is None:
+            return Child(self._command)
+        with self._tee.inherited():
+            return Child(self._command)
 
     @contextmanager
     def _logging(self, fleet: Fleet) -> Iterator[None]:
@@ -395,7 +401,7 @@ class _Guard:
 
     def _forward(self, child: Child, signum: int) -> None:
         # A terminal sends its interrupt to the whole foreground group: the program has it already.
-        if signum != signal.SIGINT or not _in_foreground():
+        if signum != signal.SIGINT or not in_foreground():
             child.send(signum)
 
     def _sleep(self, seconds: float) -> None:
@@ -422,7 +428,8 @@ def _inside(outer: str) -> str:
     return f"{outer}/{SESSION_CALLER}" if outer else SESSION_CALLER
 
 
-def _in_foreground() -> bool:
+def in_foreground() -> bool:
+    """Whether the terminal sends its interrupt to this process, and so to its children."""
     try:
         with open("/dev/tty", "rb") as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
