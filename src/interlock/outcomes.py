@@ -119,6 +119,7 @@ if TYPE_CHECKING:
         MergeOver,
         MergesServed,
         MergeSubmitted,
+        MergeUnfinished,
         UnknownMerge,
     )
     from interlock.nouns.messages.decision import (
@@ -312,7 +313,7 @@ HOMES = {
     "interlock.nouns.guards.results": ("GuardDropped", "GuardsDefined", "GuardsLooked"),
     "interlock.nouns.merges.merge": (
         "MergeBounced", "MergeBusy", "MergeCancelled", "MergeDone", "MergeOver",
-        "MergeSubmitted", "MergesServed", "UnknownMerge",
+        "MergeSubmitted", "MergeUnfinished", "MergesServed", "UnknownMerge",
     ),
     "interlock.nouns.messages.decision": (
         "AlreadyResolved", "NoSuchOption", "OwnDecision", "Resolved", "UnknownDecision",
@@ -451,6 +452,7 @@ __all__ = [
     "MergeDone",
     "MergeOver",
     "MergeSubmitted",
+    "MergeUnfinished",
     "MergesServed",
     "MessageExists",
     "MetricsWritten",

@@ -110,9 +110,9 @@ Guards and pipelines
     meta/new-tasks        a gate waits for tasks that are not published yet
 Merges
     merges/{id}           a branch that was submitted to the merge queue of a target
-    merge-waiting/{target}/{branch}  it waits; the revision that made this is its place
-    watched-branches/{name}  where a branch was when it was last announced
-    merge-targets/{target}  the server of a queue, what it tries now, and what keeps it
+    merge-waiting/{queue}/{branch}  it waits; the revision that made this is its place
+    watched-branches/{repository}/{name}  where a branch was when it was last announced
+    merge-targets/{queue}   the server of a queue, what it tries now, and what keeps it
 Budgets
     budgets/{thing}       the limit of the fleet, an agent or a task
     spent/{thing}         what an agent or a task has spent
@@ -1165,29 +1165,32 @@ def merge_of(key: str) -> str:
     return decode(key[len(MERGES) :])
 
 
-def merge_waiting(target: str, branch: str = "") -> str:
-    """The entry of a branch in the queue of a target; without a branch, the folder."""
-    return f"{MERGES_WAITING}{encode(target)}/{encode(branch)}"
+def merge_waiting(queue: str, branch: str = "") -> str:
+    """The entry of a branch in a queue, ``REPOSITORY:TARGET``; without a branch, the folder."""
+    return f"{MERGES_WAITING}{encode(queue)}/{encode(branch)}"
 
 
 def merge_waiting_of(key: str) -> tuple[str, str]:
-    """The target and the branch of such an entry."""
-    target, _, branch = key[len(MERGES_WAITING) :].partition("/")
-    return decode(target), decode(branch)
+    """The queue and the branch of such an entry."""
+    queue, _, branch = key[len(MERGES_WAITING) :].partition("/")
+    return decode(queue), decode(branch)
 
 
-def merge_target(target: str) -> str:
+def merge_target(queue: str) -> str:
     """The target of a queue."""
-    return MERGE_TARGETS + encode(target)
+    return MERGE_TARGETS + encode(queue)
 
 
-def watched_branch(name: str) -> str:
-    """A branch that is watched; one of a remote has its name before it."""
-    return WATCHED_BRANCHES + encode(name)
+def watched_branch(name: str, repository: str = "") -> str:
+    """A branch that is watched; one of a remote has its name before it.
+
+    Without a repository it is where earlier versions kept it.
+    """
+    return WATCHED_BRANCHES + (f"{encode(repository)}/" if repository else "") + encode(name)
 
 
 def merge_target_of(key: str) -> str:
-    """The name of a target in its key."""
+    """The queue of a target in its key."""
     return decode(key[len(MERGE_TARGETS) :])
 
 

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.nouns.merges.repositories import TestRepository
+from tests.nouns.merges.repositories import IDENTITY, TestRepository
 
+from interlock.core import codec, keys
 from interlock.errors import BadInput
 from interlock.nouns.branches import branch as core
 from interlock.nouns.branches import rebase
-from interlock.nouns.merges.repository import Repository
+from interlock.nouns.merges.repository import MergeRepository
+from interlock.store import Put, Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Testbed
 
@@ -30,7 +32,8 @@ class BranchBed:
 
     def look(self, client: Client | None = None, **more: Any) -> int:
         client = client or self.watcher
-        watching = client.fleet.branches.watch(once=True, repository=self.git.folder, **more)
+        more = {"repository": self.git.folder, **more}
+        watching = client.fleet.branches.watch(once=True, **more)
         return client.run(watching).moves
 
     def rebase(self, client: Client | None = None, **more: Any) -> Any:
@@ -59,7 +62,13 @@ def test_each_move_is_announced_once_also_one_that_no_watcher_saw(stage: BranchB
     assert [stage.look(other), stage.look(), stage.look(other)] == [1, 0, 0]
     told = [each.data for each in stage.mail()]
     assert told == [
-        {"branch": "main", "before": before, "after": stage.git.at("main"), "commits": 2}
+        {
+            "branch": "main",
+            "repository": "repository",
+            "before": before,
+            "after": stage.git.at("main"),
+            "commits": 2,
+        }
     ]
     stage.git.git("update-ref", "refs/heads/main", before)
     assert stage.look() == 1
@@ -72,11 +81,34 @@ def test_one_watcher_looks_for_the_fleet_and_another_takes_over(stage: BranchBed
     watching = first.start(first.fleet.branches.watch(repository=stage.git.folder))
     waiting = second.start(second.fleet.branches.watch(repository=stage.git.folder))
     assert waiting.asleep
-    view = second.run(second.locks.show("watch/main"))
+    view = second.run(second.locks.show("watch/repository/main"))
     assert (view.holder, view.waiters) == ("watcher", ("second",))
     watching.interrupt(KeyboardInterrupt())
     waiting.run()
-    assert second.run(second.locks.show("watch/main")).holder == "second"
+    assert second.run(second.locks.show("watch/repository/main")).holder == "second"
+
+
+def test_branches_of_two_repositories_are_watched_apart(stage: BranchBed, tmp_path: Path) -> None:
+    other = TestRepository(tmp_path / "other")
+    for _ in range(2):
+        assert (stage.look(), stage.look(repository=other.folder)) == (0, 0)
+    other.branch("main", {"x": "x"})
+    assert (stage.look(), stage.look(repository=other.folder)) == (0, 1)
+
+
+def test_a_move_since_an_earlier_version_looked_is_announced(
+    stage: BranchBed, tmp_path: Path
+) -> None:
+    old = keys.watched_branch("main")
+    stage.git.branch("main", {"mine": "x"})
+    before = core.WatchedBranch(commit=stage.git.at("main"), at=1.0, moves=3)
+    stage.bed.store.commit(Txn(id="txn_old", quiet=True, puts=(Put(old, codec.encode(before)),)))
+    other = TestRepository(tmp_path / "other", branch="main")
+    assert stage.look(repository=other.folder) == 0  # it was not this one
+    stage.git.branch("main", {"x": "x"})
+    assert stage.look() == 1
+    assert stage.look() == 0
+    assert stage.bed.store.read(old)[old] is None
 
 
 def test_a_branch_that_rests_is_looked_at_less_often() -> None:
@@ -134,7 +166,7 @@ def test_a_rebase_that_was_killed_before_its_folder_followed_is_finished_by_the_
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Repository, "follow", killed)
+        patch.setattr(MergeRepository, "follow", killed)
         with pytest.raises(KeyboardInterrupt):
             stage.rebase()
     assert not (stage.tree / "theirs").exists()
@@ -171,3 +203,27 @@ def test_a_branch_of_a_remote_is_watched_and_rebased_onto(stage: BranchBed, tmp_
     assert (stage.tree / "far").read_text() == "x"
     with pytest.raises(BadInput, match="does not answer"):
         stage.look(remote=f"{tmp_path}/nowhere")
+
+
+def test_what_is_no_conflict_is_refused_with_the_reason_of_git(
+    stage: BranchBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.git.branch("main", {"theirs": "x"})
+    for name, value in IDENTITY.items():
+        monkeypatch.setenv(name, value)
+    for name in ("name", "email"):
+        stage.git.git("config", "--unset", f"user.{name}")
+    stage.git.git("config", "user.useConfigOnly", "true")
+    with pytest.raises(BadInput, match="cannot be rebased: git rebase failed: no email was given"):
+        stage.rebase()
+    assert stage.mail() == []
+    with pytest.raises(BadInput, match="go to a worktree"):
+        rebase.rebase(str(stage.git.folder), "feature", "")
+
+
+def test_a_conflict_in_a_file_with_any_name_is_reported(stage: BranchBed) -> None:
+    name = '"x\\377\\t!"'
+    stage.git.branch("feature", {name: "mine\n"}, onto="feature")
+    stage.git.git("-C", str(stage.tree), "reset", "-q", "--hard")
+    stage.git.branch("main", {name: "theirs\n"})
+    assert stage.rebase().files == (r"x\udcff\t!",)

@@ -18,9 +18,9 @@ import pytest
 from tests.nouns.merges.repositories import TestRepository
 
 from interlock.errors import OutcomeUnknown
-from interlock.nouns.merges.checking import MergeGuard, Verdict
+from interlock.nouns.merges.checking import CandidateVerdict, MergeGuard
+from interlock.nouns.merges.guard_folder import GuardFolder
 from interlock.nouns.merges.merge import Merge
-from interlock.nouns.merges.repository import GuardFolder
 from interlock.nouns.merges.service import MergeService
 from interlock.steps import Op
 from interlock.testing.audit import audit
@@ -39,10 +39,10 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         said = folder._repository.git("ls-tree", "--name-only", commit)
         folder.path = commit if "bad" not in said.split() else ""
 
-    def check(_guard: MergeGuard, _runner: Any, folder: str, *_: Any) -> Op[Verdict]:
+    def check(_guard: MergeGuard, _runner: Any, folder: str, *_: Any) -> Op[CandidateVerdict]:
         yield from ()
         found.add(folder)
-        return Verdict(passed=bool(folder), reason="" if folder else "there is a bad file")
+        return CandidateVerdict(passed=bool(folder), reason="" if folder else "there is a bad file")
 
     monkeypatch.setattr(GuardFolder, "check_out", check_out)
     monkeypatch.setattr(MergeGuard, "check", check)
@@ -61,7 +61,14 @@ class CrashBed:
         self.commits = {name: self.git.at(name) for name in ("a", "bad", "c")}
         service, actor = MergeService(author.runner), author.context.me().actor
         for name, commit in self.commits.items():
-            merge = Merge(branch=name, into="main", commit=commit, by="ada", at=1.0)
+            merge = Merge(
+                branch=name,
+                into="main",
+                commit=commit,
+                by="ada",
+                at=1.0,
+                repository=folder.name,
+            )
             author.run(service.submit(actor, author.runner.new_id("mrg"), merge))
 
     def serving(self, client: Client) -> Op[Any]:

@@ -11,14 +11,16 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.nouns.merges import merge as core
 from interlock.nouns.merges import rules
-from interlock.nouns.merges.merge import Attempt, Merge, MergeTarget
+from interlock.nouns.merges.merge import Merge, MergeAttempt, MergeTarget
 from interlock.nouns.merges.rules import Bounce, PrefixSearch, QueuedMerge
 
 MERGE = Merge(branch="b", into="main", commit="c1", by="ada", at=1.0)
 FOUND = QueuedMerge(id="mrg_1", merge=MERGE)
 NONE = MergeTarget()
 TESTING = MergeTarget(
-    attempt=Attempt(merges=("mrg_1",), base="c0", tip="t", token=7, since=2.0), held="", since=2.0
+    attempt=MergeAttempt(merges=("mrg_1",), base="c0", tip="t", token=7, since=2.0),
+    held="",
+    since=2.0,
 )
 LANDING = replace(TESTING, attempt=replace(TESTING.attempt, landing=True))  # type: ignore[type-var]
 
@@ -51,7 +53,7 @@ def test_a_branch_that_waits_gets_its_new_commit_in_its_old_place() -> None:
     assert isinstance(done.outcome, core.MergeSubmitted)
     assert (done.outcome.merge, done.outcome.before) == ("mrg_1", "c1")
     assert [write.key for write in done.puts] == [keys.merge("mrg_1")]  # not its entry
-    assert done.puts[0].value == replace(fresh, at=1.0)
+    assert done.puts[0].value == replace(fresh, at=1.0, replaced=("c1",))
 
 
 def test_the_same_commit_is_queued_once() -> None:
@@ -61,11 +63,24 @@ def test_the_same_commit_is_queued_once() -> None:
     assert not done.changes
 
 
-@pytest.mark.parametrize("target", [TESTING, LANDING])
-def test_a_branch_that_is_tried_takes_no_other_commit(target: MergeTarget) -> None:
-    done = rules.submit("mrg_2", replace(MERGE, commit="c2"), FOUND, target)
+def test_a_branch_that_is_tested_takes_another_commit_and_one_that_lands_does_not() -> None:
+    fresh = replace(MERGE, commit="c2")
+    assert isinstance(rules.submit("mrg_2", fresh, FOUND, TESTING).outcome, core.MergeSubmitted)
+    done = rules.submit("mrg_2", fresh, FOUND, LANDING)
     assert isinstance(done.outcome, core.MergeBusy)
     assert not done.changes
+
+
+def test_a_hold_keeps_an_attempt_that_may_have_moved_the_target_and_no_other() -> None:
+    for target, moved, kept in (
+        (TESTING, True, None),
+        (LANDING, False, None),
+        (LANDING, True, LANDING.attempt),
+    ):
+        done = rules.hold("main", target, "why", agent="queue", now=5.0, moved=moved)
+        after: Any = done.puts[0].value
+        assert (after.attempt, after.held) == (kept, "why")
+        assert not rules.hold("main", after, "why", agent="queue", now=6.0, moved=moved).changes
 
 
 @pytest.mark.parametrize(

@@ -4,64 +4,13 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.nouns.merges.queue_bed import NO_BAD_FILE, QueueBed
 from tests.nouns.merges.repositories import TestRepository
 
 from interlock.errors import BadInput
-from interlock.nouns.merges import merge as core
 from interlock.testing.audit import audit
-from interlock.testing.testbed import Client, Testbed
-
-NO_BAD_FILE = ("sh", "-c", "echo out of the guard; test ! -e bad")
-
-
-class QueueBed:
-    """A repository, an author and a server."""
-
-    def __init__(self, folder: Path, *, bare: bool = True) -> None:
-        self.bed = Testbed()
-        self.repository = TestRepository(folder / "repository", bare=bare)
-        self.author = self.bed.client("ada", ttl=10_000_000.0)
-        self.server = self.bed.client("queue", ttl=10_000_000.0)
-
-    def submit(self, branch: str, client: Client | None = None, **more: Any) -> Any:
-        client = client or self.author
-        folder = more.pop("repository", self.repository.folder)
-        return client.run(client.fleet.merges.submit(branch, repository=folder, **more))
-
-    def serve(self, *command: str, client: Client | None = None, **more: Any) -> Any:
-        client = client or self.server
-        more = {"drain": True, "repository": self.repository.folder, **more}
-        return client.run(client.fleet.merges.serve("main", command=command, **more))
-
-    def show(self, name: str) -> core.MergeView:
-        found = self.author.run(self.author.fleet.merges.show(name))
-        assert isinstance(found, core.MergeView)
-        return found
-
-    def states(self) -> dict[str, str]:
-        found = self.author.run(self.author.fleet.merges.list(all=True))
-        return {each.branch: each.state for each in found}
-
-    def mail(self) -> list[Any]:
-        """The outcomes that the author was told, in order."""
-        inbox = self.author.run(self.author.messages.inbox())
-        return [(each.data["branch"], each.data["outcome"]) for each in inbox.messages]
-
-
-@pytest.fixture
-def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> QueueBed:
-    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/cache")
-    return QueueBed(tmp_path)
-
-
-@pytest.fixture
-def checked_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> QueueBed:
-    """The target is checked out in the folder of the repository."""
-    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/cache")
-    return QueueBed(tmp_path, bare=False)
 
 
 def test_the_longest_prefix_lands_the_culprit_bounces_and_the_rest_follows(
@@ -243,27 +192,11 @@ def test_a_cancelled_branch_does_not_land_though_it_is_tested(queue: QueueBed) -
     git = queue.repository
     git.branch("a", {"a": "a"})
     queue.submit("a")
-    client = queue.server
-    serving = client.fleet.merges.serve("main", drain=True, repository=git.folder)
-    assert client.run(_cancelling(serving, queue))
+    author = queue.author
+    assert queue.during_test(lambda: author.run(author.fleet.merges.cancel("a", "no")))
     assert queue.states() == {"a": "cancelled"}
     assert git.files() == {"base"}
     assert git.kept() == set()
-
-
-def _cancelling(op: Any, queue: QueueBed) -> Any:
-    """The server, with a cancel in the moment after its attempt began."""
-    step, cancelled = next(op), False
-    try:
-        while True:
-            answer = yield step
-            step = op.send(answer)
-            if not cancelled and queue.states() == {"a": "testing"}:
-                cancelled = True
-                author = queue.author
-                assert author.run(author.fleet.merges.cancel("a", "no"))
-    except StopIteration as done:
-        return done.value
 
 
 def test_a_remote_target_is_pushed_with_a_lease(queue: QueueBed, tmp_path: Path) -> None:
@@ -310,7 +243,10 @@ def test_a_server_goes_on_when_its_remote_is_back(queue: QueueBed, tmp_path: Pat
     assert queue.states() == {"a": "merged"}
 
 
-def test_a_commit_of_another_repository_bounces(queue: QueueBed, tmp_path: Path) -> None:
+def test_a_commit_of_another_repository_bounces(
+    queue: QueueBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_REPOSITORY", "shop")
     other = TestRepository(tmp_path / "other")
     other.branch("a", {"a": "other"})
     queue.submit("a", repository=other.folder)
@@ -346,7 +282,7 @@ def test_a_second_server_waits_and_an_old_one_can_no_longer_move_the_target(
     assert type(busy).__name__ == "LockBusy"
     assert busy.holder == "queue"
     # The first one is frozen; its lock is broken, and the second one serves.
-    assert second.run(second.locks.break_("merge/main", "frozen"))
+    assert second.run(second.locks.break_("merge/repository:main", "frozen"))
     old = git.git("rev-parse", "refs/interlock/servers/main")
     git.branch("b", {"b": "b"})
     queue.submit("b")
@@ -362,11 +298,11 @@ def test_a_second_server_waits_and_an_old_one_can_no_longer_move_the_target(
 
 
 def test_a_zombie_cannot_move_the_target_in_git(queue: QueueBed) -> None:
-    from interlock.nouns.merges.repository import Repository
+    from interlock.nouns.merges.repository import MergeRepository
 
     git = queue.repository
     commit = git.branch("a", {"a": "a"})
-    repository = Repository(git.folder)
+    repository = MergeRepository(git.folder)
     old = repository.fence("main", 1)
     repository.fence("main", 2)
     assert repository.move("main", git.at("main"), commit, old)

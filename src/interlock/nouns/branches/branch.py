@@ -1,6 +1,7 @@
 """Branches that are watched, and rebases of worktrees: values and outcomes.
 
-A watched branch is one item: the commit that was last announced, and how often it moved.  The
+A watched branch of a repository, which has the name that its reservations have, is one item: the
+commit that was last announced, and how often it moved.  The
 commit that writes it also sends the alert (``main_updated`` for ``main``), so each move is
 announced once, however many watchers take turns, and moves while no watcher ran are announced
 by the next one, as one move.
@@ -41,6 +42,7 @@ class BranchUpdated(Success, frozen=True, kw_only=True, tag="branch_updated"):
     """
 
     branch: str
+    repository: str
     alert: str
     before: str
     after: str

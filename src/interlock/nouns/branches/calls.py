@@ -14,7 +14,8 @@ from interlock.nouns.branches import branch as core
 from interlock.nouns.branches import rules
 from interlock.nouns.branches.branch import BranchUpdated, WatchedBranch
 from interlock.nouns.merges.calls import branch_name
-from interlock.runtime.attempt import DecideOp
+from interlock.nouns.reservations.repository import find
+from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.calls import Calls, D, call
 from interlock.runtime.given import Given
 from interlock.runtime.identity import Actor
@@ -22,7 +23,7 @@ from interlock.steps import InThread, NextChanges, Op, OpenWatch, Read
 
 if TYPE_CHECKING:
     from interlock.nouns.grants.held_grant import HeldPools
-    from interlock.nouns.merges.repository import Repository
+    from interlock.nouns.merges.repository import MergeRepository
     from interlock.store import Item
 
 _WATCHED = codec.Decoder(WatchedBranch)
@@ -55,7 +56,7 @@ class BranchCalls(Calls[D]):
         between two looks grows from ``least`` to ``most`` while the branch rests.  With ``once`` it
         looks once, and does not wait for the lock.
         """
-        from interlock.nouns.merges.repository import Repository
+        from interlock.nouns.merges.repository import MergeRepository
 
         name, away = branch_name(branch), remote or ""
         quick, slow = (core.REMOTE_LEAST, core.REMOTE_MOST) if away else (core.LEAST, core.MOST)
@@ -63,7 +64,7 @@ class BranchCalls(Calls[D]):
             quick if least is None else validate.duration(least, "least"),
             slow if most is None else validate.duration(most, "most"),
         )
-        git = Repository(repository)
+        git = MergeRepository(repository)
         yield InThread(git.common)
         watcher = _Watcher(self, git, name, away, told or (lambda _move: None))
         if once:
@@ -141,7 +142,7 @@ class _Watcher:
     def __init__(
         self,
         calls: BranchCalls[D],
-        git: Repository,
+        git: MergeRepository,
         branch: str,
         remote: str,
         told: Callable[[BranchUpdated], None],
@@ -151,7 +152,9 @@ class _Watcher:
         self._branch = branch
         self._remote = remote
         self._told = told
-        self._key = keys.watched_branch(f"{remote}/{branch}" if remote else branch)
+        self._repository = find(git.folder).name
+        self._where = f"{remote}/{branch}" if remote else branch
+        self._key = keys.watched_branch(self._where, self._repository)
         self.moves = 0
         self._patient = False
         """Whether a remote that does not answer is looked at again later."""
@@ -163,8 +166,7 @@ class _Watcher:
         from interlock.nouns.grants.lock import LockTarget
         from interlock.nouns.grants.request import GrantTerms
 
-        where = f"{self._remote}/" if self._remote else ""
-        target = LockTarget(f"watch/{where}{self._branch}")
+        target = LockTarget(f"watch/{self._repository}/{self._where}")
         while True:
             terms = GrantTerms(wait=validate.FOREVER)
             held = yield from take(self._context, target, None, terms)
@@ -198,9 +200,11 @@ class _Watcher:
         actor, runner = self._context.me().actor, self._context.runner
 
         def deciding() -> DecideOp[BranchUpdated | None]:
-            before = decode_watched((yield (self._key,)).items[self._key])
+            before, old = yield from self._last_announced()
             move = self._move(before.commit if before else "", now)
-            return rules.announce(self._key, before, move, actor.agent, runner.clock.wall())
+            return rules.announce(
+                self._key, before, move, actor.agent, now=runner.clock.wall(), old=old
+            )
 
         now: str = yield InThread(self._commit)
         if not now:
@@ -210,6 +214,18 @@ class _Watcher:
             self.moves += 1
             self._told(moved)
         return moved is not None
+
+    def _last_announced(self) -> ReadOp[tuple[WatchedBranch | None, tuple[str, ...]]]:
+        """The branch as it was last announced, and the key of an earlier version that says so.
+
+        Those had no repository, so the commit says whether it is this one.
+        """
+        old = keys.watched_branch(self._where)
+        items = (yield (self._key, old)).items
+        before, earlier = decode_watched(items[self._key]), decode_watched(items[old])
+        if before is None and earlier is not None and self._git.has(earlier.commit):
+            return earlier, (old,)
+        return before, ()
 
     def _commit(self) -> str:
         """Where the branch is; empty if there is none, or a watch has to wait for a remote."""
@@ -237,6 +253,7 @@ class _Watcher:
             pass
         return BranchUpdated(
             branch=self._branch,
+            repository=self._repository,
             alert=f"{self._branch}_updated",
             before=before,
             after=after,

@@ -7,9 +7,10 @@ import shutil
 import tempfile
 from contextlib import suppress
 
+from interlock.core.safe_text import printable
 from interlock.errors import BadInput
 from interlock.nouns.branches.branch import RebaseBlocked, RebaseConflict, Rebased
-from interlock.nouns.merges.repository import HEADS, GitFailed, Repository
+from interlock.nouns.merges.repository import HEADS, GitFailed, MergeRepository
 
 REBASES = "refs/interlock/rebases/"
 FETCHED = "refs/interlock/fetched/"
@@ -17,7 +18,7 @@ FETCHED = "refs/interlock/fetched/"
 
 def rebase(folder: str, onto: str, remote: str) -> Rebased | RebaseConflict | RebaseBlocked:
     """Rebase the branch that a folder has checked out; on any refusal the folder is as it was."""
-    repository = Repository(folder)
+    repository = MergeRepository(folder)
     repository.common()
     branch = repository.current_branch()
     if not branch:
@@ -27,13 +28,21 @@ def rebase(folder: str, onto: str, remote: str) -> Rebased | RebaseConflict | Re
         )
     if branch == onto and not remote:
         raise BadInput(f"{branch!r} is checked out here; rebase another branch, or name a remote")
-    root = repository.git("rev-parse", "--show-toplevel").rstrip("\n")
+    try:
+        root = repository.git("rev-parse", "--show-toplevel").rstrip("\n")
+    except GitFailed as failed:  # a bare repository
+        raise BadInput(f"there are no files to rebase here ({failed}); go to a worktree") from None
     _finish(repository, branch, root)
     target = _target(repository, onto, remote)
     before = repository.commit_of(branch)
     if not repository.git("rev-list", "-n1", target, f"^{before}"):
         return Rebased(branch=branch, onto=onto, before=before, after=before, already=True)
-    made = _rebased(repository, before, target)
+    try:
+        made = _rebased(repository, before, target)
+    except GitFailed as failed:
+        raise BadInput(
+            f"{branch!r} cannot be rebased: {failed}; repair that, and run it again"
+        ) from None
     if isinstance(made, tuple):
         files, reason = made
         return RebaseConflict(branch=branch, onto=onto, files=files, reason=reason)
@@ -47,12 +56,12 @@ def rebase(folder: str, onto: str, remote: str) -> Rebased | RebaseConflict | Re
 
 def branch_here(folder: str) -> str:
     """The branch that a folder has checked out."""
-    repository = Repository(folder)
+    repository = MergeRepository(folder)
     repository.common()
     return repository.current_branch()
 
 
-def _target(repository: Repository, onto: str, remote: str) -> str:
+def _target(repository: MergeRepository, onto: str, remote: str) -> str:
     """The commit to rebase onto; of a remote, as it is there now."""
     try:
         if remote:
@@ -67,8 +76,13 @@ def _target(repository: Repository, onto: str, remote: str) -> str:
     return commit
 
 
-def _rebased(repository: Repository, commit: str, target: str) -> str | tuple[tuple[str, ...], str]:
-    """The rebased commit; or the files of the conflict, and what git says."""
+def _rebased(
+    repository: MergeRepository, commit: str, target: str
+) -> str | tuple[tuple[str, ...], str]:
+    """The rebased commit; or the files of the conflict, and what git says.
+
+    GitFailed if git cannot rebase for another reason: it knows no name of the user, say.
+    """
     folder = tempfile.mkdtemp(prefix="interlock-rebase-")
     path = os.path.join(folder, "tree")
     try:
@@ -77,7 +91,9 @@ def _rebased(repository: Repository, commit: str, target: str) -> str | tuple[tu
             repository.git("rebase", "-q", "--no-autostash", target, folder=path)
         except GitFailed as failed:
             said = repository.git("diff", "--name-only", "--diff-filter=U", "-z", folder=path)
-            return tuple(filter(None, said.split("\0"))), str(failed)
+            if files := tuple([printable(name) for name in said.split("\0") if name]):
+                return files, str(failed)
+            raise
         return repository.git("rev-parse", "HEAD", folder=path).strip()
     finally:
         with suppress(GitFailed):
@@ -87,7 +103,9 @@ def _rebased(repository: Repository, commit: str, target: str) -> str | tuple[tu
             repository.git("worktree", "prune")
 
 
-def _carry_over(repository: Repository, branch: str, root: str, before: str, after: str) -> None:
+def _carry_over(
+    repository: MergeRepository, branch: str, root: str, before: str, after: str
+) -> None:
     lines = (
         f"update {REBASES}{branch} {before}",
         f"update {HEADS}{branch} {after} {before}",
@@ -100,7 +118,7 @@ def _carry_over(repository: Repository, branch: str, root: str, before: str, aft
     _finish(repository, branch, root)
 
 
-def _finish(repository: Repository, branch: str, root: str) -> None:
+def _finish(repository: MergeRepository, branch: str, root: str) -> None:
     """Let the folder follow a branch that a rebase has moved; one before may have been killed."""
     said = repository.git("for-each-ref", "--format=%(objectname)", REBASES + branch).strip()
     if not said:

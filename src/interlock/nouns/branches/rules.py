@@ -6,25 +6,35 @@ from collections.abc import Iterable
 
 from msgspec import Raw
 
-from interlock.core import codec, keys
+from interlock.core import codec
 from interlock.core.decision import Decision, Event, Write
 from interlock.nouns.branches import branch as core
 from interlock.nouns.branches.branch import WatchedBranch
-from interlock.nouns.messages.message import StoredMessage, Unread
-from interlock.nouns.messages.send_rules import MAILBOX
+from interlock.nouns.messages.message import StoredMessage
+from interlock.nouns.messages.send_rules import notice_writes
 
 
 def announce(
-    key: str, before: WatchedBranch | None, move: core.BranchUpdated, sender: str, now: float
+    key: str,
+    before: WatchedBranch | None,
+    move: core.BranchUpdated,
+    sender: str,
+    *,
+    now: float,
+    old: tuple[str, ...] = (),
 ) -> Decision[core.BranchUpdated | None]:
-    """Store where a branch is, and alert all subscribers if it moved since the last time."""
+    """Store where a branch is, and alert all subscribers if it moved since the last time.
+
+    ``old`` are keys of earlier versions, which end with this.
+    """
     after = WatchedBranch(commit=move.after, at=now, moves=before.moves + 1 if before else 0)
-    if before is None:
+    if before is None or (old and before.commit == move.after):
         return Decision(
             outcome=None,
             verb="branch.watch",
             thing=f"branch/{move.branch}",
-            puts=(Write(key, after),),
+            puts=(Write(key, after if before is None else before),),
+            deletes=old,
         )
     if before.commit == move.after:
         return Decision(outcome=None)
@@ -41,11 +51,8 @@ def announce(
         outcome=move,
         verb="branch.move",
         thing=f"branch/{move.branch}",
-        puts=(
-            Write(key, after),
-            Write(keys.topic(move.alert, id_), alert),
-            Write(keys.mailbox(sender), MAILBOX),
-        ),
+        puts=(Write(key, after), *notice_writes(alert, (sender,))),
+        deletes=old,
         events=(
             Event("branch:moved", sender, details=_data(move)),
             Event("message:sent", sender, f"message/{id_}"),
@@ -56,6 +63,7 @@ def announce(
 def _data(move: core.BranchUpdated) -> dict[str, object]:
     said: dict[str, object] = {
         "branch": move.branch,
+        "repository": move.repository,
         "before": move.before,
         "after": move.after,
         "commits": move.commits,
@@ -98,10 +106,7 @@ def _message(
         subject=f"conflict: {conflict.branch} onto {conflict.onto}"[:200],
         data=Raw(codec.encode(data)),
     )
-    yield Write(keys.message(id_), message)
-    yield Write(keys.unread(to, id_), Unread())
-    yield Write(keys.mailbox(to), MAILBOX)
-    yield Write(keys.mailbox(agent), MAILBOX)
+    return notice_writes(message, (agent,))
 
 
 def record_rebase(done: core.Rebased, agent: str) -> Decision[core.Rebased]:

@@ -14,14 +14,16 @@ from interlock.errors import BadInput, Unavailable
 from interlock.nouns.guards.outside_git import is_branch_name
 from interlock.nouns.merges import merge as core
 from interlock.nouns.merges.merge import Merge
+from interlock.nouns.reservations.repository import find
 from interlock.runtime.calls import Calls, D, call
 from interlock.runtime.given import Given
 from interlock.steps import InThread, Op
 
 if TYPE_CHECKING:
     from interlock.nouns.grants.lock import LockBusy
-    from interlock.nouns.merges.repository import Repository
+    from interlock.nouns.merges.repository import MergeRepository
     from interlock.nouns.merges.service import MergeService
+    from interlock.nouns.reservations.repository import Repository as ReservedRepository
 
 Folder = str | os.PathLike[str]
 
@@ -52,15 +54,16 @@ class MergeCalls(Calls[D]):
         What is merged is its commit of this moment; the queue keeps that, so the branch may move on
         or be deleted.  A branch that waits already gets its new commit in its old place.  With a
         ``remote`` the commit is pushed there, for a server that has no access to this repository.
-        With a ``wait`` the outcome is the end of the merge, if it comes in time.  A branch that
-        changes files which another agent has reserved is bounced; ``override`` is a reason to merge
-        it all the same, which is recorded.
+        With a ``wait`` the outcome is the end of the merge; it is false if that does not come in
+        time.  A branch that changes files which another agent has reserved is bounced; ``override``
+        is a reason to merge it all the same, which is recorded.
         """
         patience = validate.wait_time(wait)
         target, away = branch_name(into, "target"), _remote(remote)
         git = _repository(repository)
         name, commit = yield InThread(partial(_found, git, branch, target))
         yield InThread(partial(_keep, git, commit, away))
+        place: ReservedRepository = yield InThread(partial(find, git.folder))
         identity = self._identity(given)
         fresh = Merge(
             branch=name,
@@ -70,20 +73,31 @@ class MergeCalls(Calls[D]):
             at=self.context.runner.clock.wall(),
             trace=self.context.purpose,
             override=validate.text(override, "override", validate.REASON_LIMIT).strip(),
+            repository=place.name,
         )
         id_ = self.context.runner.new_id("mrg")
         queued = yield from self._fenced(identity, self._service.submit(identity.actor, id_, fresh))
         if not isinstance(queued, core.MergeSubmitted):
             return queued
+        if queued.before:
+            yield from _forget(git, queued.before, away, place.name)
         if patience:
             ended = yield from self._service.wait(queued.merge, patience)
             if ended is not None and ended.state != "waiting":
                 return _end_of(queued.merge, ended)
         from interlock.nouns.merges.service import read_queue
 
-        waiting = (yield from read_queue(target)).waiting
-        places = [number for number, each in enumerate(waiting, 1) if each.id == queued.merge]
-        return replace(queued, place=places[0] if places else 0)
+        waiting = (yield from read_queue(fresh.queue)).waiting
+        number = next((n for n, each in enumerate(waiting, 1) if each.id == queued.merge), 0)
+        if not patience:
+            return replace(queued, place=number)
+        return core.MergeUnfinished(
+            merge=queued.merge,
+            branch=name,
+            into=target,
+            commit=queued.commit,
+            before=max(number - 1, 0),
+        )
 
     @call
     def cancel(
@@ -96,7 +110,7 @@ class MergeCalls(Calls[D]):
         said = validate.text(reason, "reason", validate.REASON_LIMIT)
         name, target = merge_name(merge), branch_name(into, "target") if into else ""
         identity = self._identity(given)
-        id_ = yield from self._service.find(name, target)
+        id_ = yield from self._service.find(name, target, find().name)
         if not id_:
             return core.UnknownMerge(unknown=(name,))
         return (yield from self._fenced(identity, self._service.cancel(identity.actor, id_, said)))
@@ -156,8 +170,12 @@ class MergeCalls(Calls[D]):
         self.context.joined_identity()
         words = tuple(validate.require_text(word, "command") for word in command)
         names = (guard,) if isinstance(guard, str) and guard else tuple(guard)
+        git = _repository(repository)
+        yield InThread(git.common)
+        place: ReservedRepository = yield InThread(partial(find, git.folder))
         options = ServeOptions(
             target=branch_name(target, "target"),
+            repository=place.name,
             guard=MergeGuard(
                 command=words,
                 guards=validate.names(names, "guard", 16),
@@ -168,8 +186,6 @@ class MergeCalls(Calls[D]):
             keep_branches=validate.flag(keep_branches, "keep_branches"),
             drain=validate.flag(drain, "drain"),
         )
-        git = _repository(repository)
-        yield InThread(git.common)
         quiet: Callable[[object], None] = lambda _said: None  # noqa: E731 - short
         server = MergeServer(self.context, git, options, say or quiet, told or quiet)
         try:
@@ -203,15 +219,15 @@ def _remote(name: str | None) -> str:
     return found
 
 
-def _repository(folder: Folder) -> Repository:
-    from interlock.nouns.merges.repository import Repository
+def _repository(folder: Folder) -> MergeRepository:
+    from interlock.nouns.merges.repository import MergeRepository
 
     if not os.path.isdir(folder):
         raise BadInput(f"{os.fspath(folder)!r:.80} is no folder; name one of the repository")
-    return Repository(folder)
+    return MergeRepository(folder)
 
 
-def _found(git: Repository, branch: str | None, target: str) -> tuple[str, str]:
+def _found(git: MergeRepository, branch: str | None, target: str) -> tuple[str, str]:
     """The branch to submit, and its commit."""
     git.common()
     name = git.current_branch() if branch is None else branch_name(branch)
@@ -224,7 +240,7 @@ def _found(git: Repository, branch: str | None, target: str) -> tuple[str, str]:
     return name, commit
 
 
-def _keep(git: Repository, commit: str, remote: str) -> None:
+def _keep(git: MergeRepository, commit: str, remote: str) -> None:
     from interlock.nouns.merges.repository import GitFailed
 
     try:
@@ -232,6 +248,17 @@ def _keep(git: Repository, commit: str, remote: str) -> None:
     except GitFailed as failed:
         where = f"at {remote}" if remote else "in this repository"
         raise BadInput(f"the commit cannot be kept {where}: {failed}; check that first") from None
+
+
+def _forget(git: MergeRepository, commit: str, remote: str, repository: str) -> Op[None]:
+    """Stop keeping a commit that another submit replaced, unless another merge waits for it."""
+    from interlock.nouns.merges.service import read_in_use
+
+    if commit in (yield from read_in_use(repository)).commits:
+        return
+    yield InThread(partial(git.forget, {}, (commit,)))
+    if remote:
+        yield InThread(partial(git.forget_remote, remote, {}, {commit}))
 
 
 def _end_of(id_: str, merge: Merge) -> core.SubmitOutcome:

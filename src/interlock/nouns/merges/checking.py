@@ -40,11 +40,12 @@ class GuardStopped(Exception):
     """The guard was stopped, so it says nothing."""
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
-    """Whether a candidate passes, and if not why."""
+class CandidateVerdict(Struct, frozen=True, kw_only=True):
+    """Whether a candidate passes, and if not why; ``untested`` if it cannot be checked out."""
 
     passed: bool
     reason: str = ""
+    untested: bool = False
 
 
 class MergeGuard(Struct, frozen=True, kw_only=True):
@@ -64,14 +65,14 @@ class MergeGuard(Struct, frozen=True, kw_only=True):
 
     def check(
         self, runner: Runner, folder: str, about: dict[str, str], supervision: Supervision
-    ) -> Op[Verdict]:
+    ) -> Op[CandidateVerdict]:
         """Check the commit in a folder."""
         if self.guards:
             verdict = yield from self._check_guards(runner, folder)
             if not verdict.passed:
                 return verdict
         if not self.command:
-            return Verdict(passed=True)
+            return CandidateVerdict(passed=True)
         ended: Ended = yield InThread(partial(self._run, folder, about, supervision))
         return self._verdict(ended)
 
@@ -92,7 +93,7 @@ class MergeGuard(Struct, frozen=True, kw_only=True):
             most=float("inf"),
         )
 
-    def _verdict(self, ended: Ended) -> Verdict:
+    def _verdict(self, ended: Ended) -> CandidateVerdict:
         from interlock.core.validate import quote
 
         program = quote(self.command[0])
@@ -106,13 +107,13 @@ class MergeGuard(Struct, frozen=True, kw_only=True):
             case "late":
                 why = f"{self.text} did not end within {validate.span(self.limit)}"
             case _ if ended.status == 0:
-                return Verdict(passed=True)
+                return CandidateVerdict(passed=True)
             case _:
                 why = f"{self.text} ended with status {ended.status}"
         output = (ended.out.tail or ended.out.head)[-_SAID:].decode("utf-8", "replace").strip()
-        return Verdict(passed=False, reason=f"{why}\n{output}" if output else why)
+        return CandidateVerdict(passed=False, reason=f"{why}\n{output}" if output else why)
 
-    def _check_guards(self, runner: Runner, folder: str) -> Op[Verdict]:
+    def _check_guards(self, runner: Runner, folder: str) -> Op[CandidateVerdict]:
         from interlock.nouns.guards.service import check_now, own_guard, report
 
         guards = yield from allowed_guards(self.guards)
@@ -122,8 +123,10 @@ class MergeGuard(Struct, frozen=True, kw_only=True):
             if found.outcome != "passed":
                 leaf = next((each for each in found.leaves if each.verdict != "true"), None)
                 said = f": {leaf.condition}: {leaf.reason}" if leaf else ""
-                return Verdict(passed=False, reason=f"guard {guard.name} {found.outcome}{said}")
-        return Verdict(passed=True)
+                return CandidateVerdict(
+                    passed=False, reason=f"guard {guard.name} {found.outcome}{said}"
+                )
+        return CandidateVerdict(passed=True)
 
 
 def allowed_guards(names: Sequence[str]) -> Op[list[Guard]]:

@@ -6,6 +6,10 @@
                  ├──bounce──> bounced             conflict, failed guard, a commit that is missing
                  └──cancel──> cancelled
 
+A target is a branch of a repository, which has the name that its reservations have, and its queue
+is ``REPOSITORY:TARGET``; those of earlier versions had no repository, and the next server takes
+what is its own out of them.
+
 A merge is one item, and while it waits it has an entry in the queue of its target.  The revision
 that created the entry is its place: first come, first served, by the order of the store and not by
 the clocks of hosts.  Nothing moves an entry, so what is tried again keeps its place.
@@ -13,7 +17,7 @@ the clocks of hosts.  Nothing moves an entry, so what is tried again keeps its p
 What is merged is the *commit* of the branch when it was submitted.  A ref of the queue
 (``refs/interlock/merges/COMMIT``) keeps it, so a branch may be moved, renamed or deleted.
 
-One server at a time has the lock ``merge/TARGET``; each of its commits checks its token.  It tries
+One server at a time has the lock ``merge/QUEUE``; each of its commits checks its token.  It tries
 the first few entries as one batch (``MergeTarget.attempt``):
 
     testing ──land──> landing ──the ref moves──> conclude
@@ -28,8 +32,9 @@ cancelled.
 Whether something is merged is decided by the ref alone: before each attempt the server looks which
 of the waiting commits the target contains, and concludes those.  So a server that is killed between
 any two steps leaves nothing half merged: either the ref moved, and the next server concludes, or it
-did not, and the next one builds it again.  A branch is deleted after that conclusion, and only if
-it is still where it was submitted.
+did not, and the next one builds it again.  The attempt stays until the folder that has the target
+checked out has followed; nothing else is merged before that.  A branch is deleted after the
+conclusion, and only if it is still where it was submitted, waits for no other target, and is none.
 
 A guard that fails is run a second time.  Then the longest prefix of the batch that passes is found
 by halving (``rules.PrefixSearch``): that prefix is merged, the next branch is bounced to its author
@@ -66,8 +71,21 @@ BATCH, MOST_BATCH = 10, 25
 LISTED, MOST = 100, 10_000
 FILES = 50
 """The most files that a bounce names."""
+REPLACED = 20
+"""The most replaced commits that a merge remembers."""
 REASON = 4000
 """The most characters of the reason of a bounce."""
+
+
+def queue_name(repository: str, target: str) -> str:
+    """The queue of a target: no name of a branch has a colon."""
+    return f"{repository}:{target}" if repository else target
+
+
+def parts_of_queue(queue: str) -> tuple[str, str]:
+    """The repository and the target of a queue."""
+    repository, _, target = queue.rpartition(":")
+    return repository, target
 
 
 class Merge(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -91,6 +109,15 @@ class Merge(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     trace: str = ""
     override: str = ""
     """Why it may change files that other agents have reserved."""
+    replaced: tuple[str, ...] = ()
+    """The last commits that another submit replaced, which need not be kept any more."""
+    repository: str = ""
+    """The repository of the target; empty in merges of earlier versions."""
+
+    @property
+    def queue(self) -> str:
+        """The queue in which it waits."""
+        return queue_name(self.repository, self.into)
 
 
 class WaitingMerge(Struct, frozen=True, kw_only=True, gc=False):
@@ -99,7 +126,7 @@ class WaitingMerge(Struct, frozen=True, kw_only=True, gc=False):
     merge: str
 
 
-class Attempt(Struct, frozen=True, kw_only=True, gc=False):
+class MergeAttempt(Struct, frozen=True, kw_only=True, gc=False):
     """The batch that the server tries: these merges, on ``base``; ``tip`` is to be the target."""
 
     merges: tuple[str, ...]
@@ -120,7 +147,7 @@ class MergeTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     server: str = ""
     guard: str = ""
     remote: str = ""
-    attempt: Attempt | None = None
+    attempt: MergeAttempt | None = None
     held: str = ""
     since: float = 0.0
     last: str = ""
@@ -145,8 +172,18 @@ class MergeSubmitted(Success, frozen=True, kw_only=True, tag="submitted"):
     before: str = ""
 
 
+class MergeUnfinished(outcomes.Waiting, frozen=True, kw_only=True, tag="waiting"):
+    """The branch was submitted, and not merged in time: it waits, behind ``before`` others."""
+
+    merge: str
+    branch: str
+    into: str
+    commit: str
+    before: int
+
+
 class MergeBusy(outcomes.Busy, frozen=True, kw_only=True, tag="busy"):
-    """The branch is being tested with an earlier commit, or lands now: it stays as it is."""
+    """The branch lands at this moment, with an earlier commit: it stays as it is."""
 
     merge: str
     branch: str
@@ -210,7 +247,13 @@ class MergesServed(Success, frozen=True, kw_only=True, tag="served"):
 
 
 SubmitOutcome: TypeAlias = (
-    MergeSubmitted | MergeBusy | MergeDone | MergeBounced | MergeCancelled | outcomes.GivenFenced
+    MergeSubmitted
+    | MergeUnfinished
+    | MergeBusy
+    | MergeDone
+    | MergeBounced
+    | MergeCancelled
+    | outcomes.GivenFenced
 )
 CancelOutcome: TypeAlias = (
     MergeCancelled | MergeBusy | MergeOver | UnknownMerge | outcomes.GivenFenced
@@ -233,6 +276,7 @@ class ListedMerge(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cause: BounceCause | Literal[""] = ""
     reason: str = ""
     files: tuple[str, ...] = ()
+    repository: str = ""
 
 
 class MergeView(ListedMerge, frozen=True, kw_only=True, omit_defaults=True):
@@ -250,6 +294,7 @@ class MergeTargetView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     target: str
     waiting: int
+    repository: str = ""
     server: str = ""
     guard: str = ""
     remote: str = ""

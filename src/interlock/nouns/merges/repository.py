@@ -12,22 +12,21 @@ in one transaction of git.  A remote one moves by a push with a lease on the com
 
 If the target is checked out in a folder, that folder follows: ``read-tree -m -u`` carries it from
 the old commit to the new one, keeps changes of files that the merge does not touch, and refuses, as
-a whole, if it would overwrite one.  It is tried before the target moves, and repeating it is
-harmless.
+a whole, if it would overwrite one.  It is tried before the target moves, and done right after that;
+repeating it is harmless.  Until it is done, a commit in that folder would take the merge back.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
 
 from msgspec import Struct
 
+from interlock.core.safe_text import printable
 from interlock.errors import BadInput
-from interlock.steps import InThread, Op
 
 KEPT = "refs/interlock/merges/"
 TARGETS = "refs/interlock/targets/"
@@ -35,6 +34,9 @@ SERVERS = "refs/interlock/servers/"
 HEADS = "refs/heads/"
 SECONDS = 300.0
 """How long one git may take; a fetch or a push of a large repository needs minutes."""
+LOCKED = 2.0
+"""How long another git in the folder of a target is waited for."""
+_TICK = 0.05
 _FOREIGN = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_QUARANTINE_PATH",
@@ -57,14 +59,14 @@ class GitFailed(Exception):
     """Git could not do it; the text is its reason."""
 
 
-class Seen(Struct, frozen=True, kw_only=True):
-    """What a look at the repository found.
+class TargetRefs(Struct, frozen=True, kw_only=True):
+    """The refs of a repository, as a target and its queue need them.
 
     base       the commit of the target; empty if there is no such branch
     checkout   the folder in which a local target is checked out
     kept       the submitted commits that the queue keeps
     contained  those that the target contains
-    branches   where the branches are that were asked for
+    branches   where the branches are that were asked for; ``checked_out`` those that a folder has
     """
 
     base: str
@@ -76,15 +78,15 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 class MergedTree(Struct, frozen=True, kw_only=True):
-    """The tree of a merge; with ``conflicts``, the files that git cannot merge."""
+    """The tree of a merge; without one, the files in ``conflict``, or ``unrelated`` histories."""
 
     tree: str = ""
     conflicts: tuple[str, ...] = ()
-    reason: str = ""
+    unrelated: bool = False
 
 
-class Repository:
-    """The repository that a folder is in."""
+class MergeRepository:
+    """The repository that a folder is in, for merges, rebases and watches."""
 
     def __init__(self, folder: str | os.PathLike[str] = ".") -> None:
         self.folder = os.path.abspath(folder)
@@ -121,6 +123,8 @@ class Repository:
         except FileNotFoundError as error:
             what = "git is not installed" if error.filename == "git" else "the folder is gone"
             raise GitFailed(what) from None
+        except OSError as error:
+            raise GitFailed(f"git {words[0]} cannot be run: {error.strerror}") from None
         except subprocess.TimeoutExpired:
             raise GitFailed(f"git {words[0]} did not end within {SECONDS:g} s") from None
         return done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr)
@@ -161,14 +165,20 @@ class Repository:
         """Whether the repository has this commit."""
         return not self._run(("cat-file", "-e", f"{commit}^{{commit}}"))[0]
 
-    # Looking.
+    # Reading refs.
 
-    def look(self, target: str, remote: str = "", branches: Iterable[str] = ()) -> Seen:
-        """Look where the target is, and which of the kept commits it contains."""
+    def refs(
+        self, target: str, remote: str = "", branches: Iterable[str] = (), *, fetch: bool = True
+    ) -> TargetRefs:
+        """Where the target is, and which of the kept commits it contains.
+
+        Without ``fetch`` the target of a remote is where it was last fetched.
+        """
         ref = HEADS + target
         if remote:
             ref = TARGETS + target
-            self._fetch(target, remote)
+            if fetch:
+                self._fetch(target, remote)
         form = "--format=%(refname)%00%(objectname)%00%(worktreepath)"
         names = [HEADS + branch for branch in branches]
         found: dict[str, tuple[str, str]] = {}
@@ -183,7 +193,7 @@ class Repository:
             said = self.git("for-each-ref", f"--merged={base}", "--format=%(objectname)", KEPT)
             contained = frozenset(said.split())
             self._outside = (base, kept - contained)
-        return Seen(
+        return TargetRefs(
             base=base,
             checkout="" if remote else checkout,
             kept=kept,
@@ -209,15 +219,20 @@ class Repository:
     # Building.
 
     def merge(self, onto: str, commit: str) -> MergedTree:
-        """Merge two commits without a checkout."""
+        """Merge two commits without a checkout; GitFailed if that says nothing about them."""
         words = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", onto, commit)
         status, out, err = self._run(words)
         parts = out.split("\0")
+        if any(line.startswith("error: ") for line in err.split("\n")):
+            # Some versions of git take a tree that they cannot read as an empty one, with status 0.
+            raise GitFailed(_reason("merge-tree", status, err))
         if status == 0:
             return MergedTree(tree=parts[0])
         if status == 1:
             return MergedTree(conflicts=tuple(sorted(set(filter(None, parts[1:])))))
-        return MergedTree(reason=_reason("merge-tree", status, err))
+        if "unrelated histories" in err:
+            return MergedTree(unrelated=True)
+        raise GitFailed(_reason("merge-tree", status, err))
 
     def commit(self, tree: str, parents: Sequence[str], message: str) -> str:
         """Make a commit."""
@@ -230,10 +245,18 @@ class Repository:
             self._signed = True
         return self.git(*words, given=message).strip()
 
-    def changed_files(self, base: str, commit: str) -> tuple[str, ...]:
-        """The files that a branch changes, old and new names of renamed ones."""
-        said = self.git("diff", "--name-only", "--no-renames", "-z", f"{base}...{commit}")
-        return tuple(filter(None, said.split("\0")))
+    def changed_files(self, base: str, commit: str) -> tuple[str, ...] | None:
+        """The files that a branch changes, old and new names of renamed ones.
+
+        None if the two have no commit in common.
+        """
+        words = ("diff", "--name-only", "--no-renames", "-z", f"{base}...{commit}")
+        status, out, err = self._run(words)
+        if status and "no merge base" in err:
+            return None
+        if status:
+            raise GitFailed(_reason("diff", status, err))
+        return tuple(filter(None, out.split("\0")))
 
     # Moving.
 
@@ -242,6 +265,11 @@ class Repository:
         value = self.git("hash-object", "-w", "--stdin", given=f"merge server, token {token}\n")
         self.git("update-ref", SERVERS + target, value.strip())
         return value.strip()
+
+    def is_fenced(self, target: str, fence: str) -> bool:
+        """Whether another server has written its token since."""
+        status, out, _ = self._run(("rev-parse", "--verify", "-q", SERVERS + target))
+        return bool(status) or out.strip() != fence
 
     def move(self, target: str, base: str, tip: str, fence: str) -> str:
         """Move a local target from one commit to another; returns why git refused."""
@@ -268,10 +296,17 @@ class Repository:
         return _reason("read-tree", status, err) if status else ""
 
     def follow(self, checkout: str, base: str, tip: str) -> str:
-        """Carry the folder of a checked out target to the new commit; returns why it cannot be."""
-        self._run(("update-index", "-q", "--refresh"), folder=checkout)
-        status, _, err = self._run(("read-tree", "-m", "-u", base, tip), folder=checkout)
-        return _reason("read-tree", status, err) if status else ""
+        """Carry the folder of a checked out target to the new commit; returns why it cannot be.
+
+        Another git in the folder, of an editor say, is waited for.
+        """
+        ends = time.monotonic() + LOCKED
+        while True:
+            self._run(("update-index", "-q", "--refresh"), folder=checkout)
+            status, _, err = self._run(("read-tree", "-m", "-u", base, tip), folder=checkout)
+            if not status or "index.lock" not in err or time.monotonic() >= ends:
+                return _reason("read-tree", status, err) if status else ""
+            time.sleep(_TICK)
 
     # Cleaning up.
 
@@ -292,66 +327,6 @@ class Repository:
             specs = [f":{KEPT}{commit}" for commit in sorted(commits)]
             self._run(("push", "-q", "--no-verify", remote, *specs))
 
-    # A folder for the guard.
-
-    def guard_folder(self, target: str, token: int) -> GuardFolder:
-        """The detached worktree in which guards of a target run; those of older servers go."""
-        return GuardFolder(self, target, token)
-
-
-class GuardFolder:
-    """A detached worktree of its own, made when it is first needed."""
-
-    def __init__(self, repository: Repository, target: str, token: int) -> None:
-        from interlock.core import codec, keys
-
-        self._repository = repository
-        cache = os.environ.get("XDG_CACHE_HOME", "")
-        if not os.path.isabs(cache):
-            cache = os.path.join(os.path.expanduser("~"), ".cache")
-        digest = codec.digest(os.fsencode(repository.common()))[:12]
-        self._above = os.path.join(cache, "interlock", "merges", digest)
-        self._prefix = keys.encode(target) + "@"
-        self.path = os.path.join(self._above, f"{self._prefix}{token}")
-        self._made = False
-
-    def check_out(self, commit: str) -> None:
-        """Have this commit there, and nothing else: no file of an earlier one is left."""
-        git = self._repository.git
-        if self._made:
-            git("checkout", "-q", "--force", "--detach", commit, folder=self.path)
-            git("clean", "-qffdx", folder=self.path)
-        else:
-            os.makedirs(self._above, mode=0o700, exist_ok=True)
-            git("worktree", "add", "-q", "--force", "--detach", self.path, commit)
-            self._made = True
-        if os.path.exists(os.path.join(self.path, ".gitmodules")):
-            git("submodule", "-q", "update", "--init", "--recursive", "--force", folder=self.path)
-
-    def remove_others(self) -> None:
-        """Remove the folders of earlier servers, which were killed."""
-        with suppress(FileNotFoundError):
-            for name in os.listdir(self._above):
-                path = os.path.join(self._above, name)
-                if name.startswith(self._prefix) and path != self.path:
-                    self._remove(path)
-
-    def removing(self) -> Op[None]:
-        """Remove it."""
-        if self._made:
-            self._made = False
-            yield InThread(partial(self._remove, self.path))
-
-    def _remove(self, path: str) -> None:
-        import shutil
-
-        try:
-            self._repository.git("worktree", "remove", "--force", "--force", path)
-        except GitFailed:  # it is not one of its worktrees any more, or never was
-            shutil.rmtree(path, ignore_errors=True)
-            with suppress(GitFailed):
-                self._repository.git("worktree", "prune")
-
 
 def _reason(what: str, status: int, err: str) -> str:
     """Why git failed, in a line."""
@@ -360,4 +335,4 @@ def _reason(what: str, status: int, err: str) -> str:
     said = (marked or lines or [f"status {status}"])[0]
     for word in ("fatal: ", "error: "):
         said = said.removeprefix(word)
-    return f"git {what} failed: {said}"
+    return printable(f"git {what} failed: {said}")

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.nouns.merges import merge as core
-from interlock.nouns.merges.merge import Attempt, Merge, MergeTarget, WaitingMerge
-from interlock.nouns.messages.message import StoredMessage, Unread
-from interlock.nouns.messages.send_rules import MAILBOX
+from interlock.nouns.merges.merge import Merge, MergeAttempt, MergeTarget, WaitingMerge
+from interlock.nouns.messages.message import StoredMessage
+from interlock.nouns.messages.send_rules import notice_writes
 
 
 class PrefixSearch(Struct, frozen=True, kw_only=True):
@@ -65,26 +65,31 @@ class QueuedMerge(Struct, frozen=True, kw_only=True):
 def submit(
     id_: str, fresh: Merge, waiting: QueuedMerge | None, target: MergeTarget
 ) -> Decision[core.SubmitOutcome]:
-    """Queue a branch; if it waits already, with its new commit in its old place."""
+    """Queue a branch; if it waits already, with its new commit in its old place.
+
+    A test of its old commit comes to nothing: ``land`` compares.
+    """
     if waiting is None:
         return _submitted(id_, fresh, "merge:submitted", "")
     before = waiting.merge
     if before.commit == fresh.commit:
         return Decision(outcome=_queued(waiting.id, before, already=True))
-    if (state := shown_state(waiting, target)) != "waiting":
+    if shown_state(waiting, target) == "landing":
         return Decision(
             outcome=core.MergeBusy(
-                merge=waiting.id, branch=before.branch, into=before.into, state=state
+                merge=waiting.id, branch=before.branch, into=before.into, state="landing"
             )
         )
-    return _submitted(waiting.id, replace(fresh, at=before.at), "merge:resubmitted", before.commit)
+    replaced = (*before.replaced, before.commit)[-core.REPLACED :]
+    after = replace(fresh, at=before.at, replaced=replaced)
+    return _submitted(waiting.id, after, "merge:resubmitted", before.commit)
 
 
 def _submitted(id_: str, merge: Merge, event: str, before: str) -> Decision[core.SubmitOutcome]:
     entry = (
         ()
         if before
-        else (Write(keys.merge_waiting(merge.into, merge.branch), WaitingMerge(merge=id_)),)
+        else (Write(keys.merge_waiting(merge.queue, merge.branch), WaitingMerge(merge=id_)),)
     )  # an entry that is written once keeps its place
     return Decision(
         outcome=_queued(id_, merge, before=before),
@@ -127,7 +132,7 @@ def cancel(
         verb="merge.cancel",
         thing=f"merge/{found.id}",
         puts=(Write(keys.merge(found.id), after),),
-        deletes=(keys.merge_waiting(merge.into, merge.branch),),
+        deletes=(keys.merge_waiting(merge.queue, merge.branch),),
         events=(Event("merge:cancelled", merge.by, details=_details(after)),),
         reason=reason,
         trace=merge.trace,
@@ -154,7 +159,23 @@ def shown_state(found: QueuedMerge, target: MergeTarget) -> core.ShownState:
     return "landing" if attempt.landing else "testing"
 
 
-# Decisions of the server.
+# Decisions of the server; ``name`` is that of the queue.
+
+
+def adopt(found: QueuedMerge, repository: str) -> Decision[bool]:
+    """Move a branch from a queue of earlier versions, without a repository, to that of its own."""
+    before = found.merge
+    after = replace(before, repository=repository)
+    return Decision(
+        outcome=True,
+        verb="merge.submit",
+        thing=f"merge/{found.id}",
+        puts=(
+            Write(keys.merge(found.id), after),
+            Write(keys.merge_waiting(after.queue, after.branch), WaitingMerge(merge=found.id)),
+        ),
+        deletes=(keys.merge_waiting(before.queue, before.branch),),
+    )
 
 
 def open_target(
@@ -173,7 +194,7 @@ def open_target(
     )
 
 
-def begin(name: str, target: MergeTarget, attempt: Attempt) -> Decision[MergeTarget]:
+def begin(name: str, target: MergeTarget, attempt: MergeAttempt) -> Decision[MergeTarget]:
     """Try a batch."""
     after = replace(target, attempt=attempt, held="", since=attempt.since)
     return Decision(
@@ -187,7 +208,7 @@ def begin(name: str, target: MergeTarget, attempt: Attempt) -> Decision[MergeTar
 def land(
     name: str,
     target: MergeTarget,
-    attempt: Attempt,
+    attempt: MergeAttempt,
     batch: Sequence[QueuedMerge],
     stored: Mapping[str, Merge | None],
 ) -> Decision[bool]:
@@ -250,8 +271,8 @@ def bounce(
         state="bounced",
         ended=now,
         cause=why.cause,
-        reason=why.reason[: core.REASON],
-        files=why.files[: core.FILES],
+        reason=why.reason,
+        files=why.files,
     )
     cleared = replace(target, attempt=None, held="", since=now)
     return Decision(
@@ -269,17 +290,23 @@ def bounce(
     )
 
 
-def hold(name: str, target: MergeTarget, reason: str, agent: str, now: float) -> Decision[bool]:
-    """Say why nothing can be merged now; the same reason is written once."""
-    if target.held == reason and target.attempt is None:
+def hold(
+    name: str, target: MergeTarget, reason: str, *, agent: str, now: float, moved: bool
+) -> Decision[bool]:
+    """Say why nothing can be merged now; the same reason is written once.
+
+    If the target may have ``moved``, an attempt that lands stays until its folder has followed.
+    """
+    before = target.attempt
+    attempt = before if moved and before is not None and before.landing else None
+    if target.held == reason and before == attempt:
         return Decision(outcome=False)
+    after = replace(target, attempt=attempt, held=reason, since=now)
     return Decision(
         outcome=True,
         verb="merge.block",
         thing=f"merge/{name}",
-        puts=(
-            Write(keys.merge_target(name), replace(target, attempt=None, held=reason, since=now)),
-        ),
+        puts=(Write(keys.merge_target(name), after),),
         events=(Event("merge:held", agent),),
         reason=reason[:1000],
     )
@@ -339,6 +366,4 @@ def _notice(id_: str, merge: Merge, message: str, now: float) -> Iterable[Write]
         data=Raw(codec.encode({key: value for key, value in data.items() if value})),
         trace=merge.trace,
     )
-    yield Write(keys.message(message), told)
-    yield Write(keys.unread(merge.by, message), Unread(trace=merge.trace))
-    yield Write(keys.mailbox(merge.by), MAILBOX)
+    return notice_writes(told)

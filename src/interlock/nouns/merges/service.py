@@ -16,7 +16,7 @@ from interlock.core import codec, keys
 from interlock.core.decision import Decision
 from interlock.nouns.merges import merge as core
 from interlock.nouns.merges import rules
-from interlock.nouns.merges.merge import Attempt, Merge, MergeTarget, WaitingMerge
+from interlock.nouns.merges.merge import Merge, MergeAttempt, MergeTarget, WaitingMerge
 from interlock.nouns.merges.rules import Bounce, QueuedMerge
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
@@ -44,9 +44,9 @@ def decode_target(item: Item | None) -> MergeTarget:
     return NO_TARGET if item is None else _TARGET.read(item)
 
 
-def lock_name(target: str) -> str:
-    """The lock that the server of a target holds."""
-    return f"merge/{target}"
+def lock_name(queue: str) -> str:
+    """The lock that the server of a queue holds."""
+    return f"merge/{queue}"
 
 
 class QueueState(Struct, frozen=True, kw_only=True):
@@ -57,11 +57,11 @@ class QueueState(Struct, frozen=True, kw_only=True):
     revision: int
 
 
-def read_queue(target: str) -> Op[QueueState]:
-    """Read the queue of a target; damaged items are left out."""
-    own = keys.merge_target(target)
+def read_queue(queue: str) -> Op[QueueState]:
+    """Read a queue; damaged items are left out."""
+    own = keys.merge_target(queue)
     snapshot: Snapshot = yield Read(own)
-    entries = yield from in_order(keys.merge_waiting(target))
+    entries = yield from in_order(keys.merge_waiting(queue))
     merges = yield from looked_up(keys.merge(each.merge) for each in entries)
     found = []
     for each in entries:
@@ -79,6 +79,30 @@ def in_order(folder: str) -> Op[list[WaitingMerge]]:
     return [each for each in found if each is not None]
 
 
+class InUse(Struct, frozen=True, kw_only=True):
+    """What merges that wait need: their commits, their branches and all targets."""
+
+    commits: frozenset[str]
+    branches: frozenset[str]
+
+
+def read_in_use(repository: str) -> Op[InUse]:
+    """Read what must not be deleted in a repository, since a queue of any target needs it."""
+    targets = yield from every(keys.MERGE_TARGETS)
+    entries = yield from every(keys.MERGES_WAITING)
+    waiting = [readable(decode_waiting, item) for item in entries]
+    merges = yield from looked_up(keys.merge(each.merge) for each in waiting if each is not None)
+    found = [readable(decode_merge, item) for item in merges.values() if item is not None]
+    names = [keys.merge_waiting_of(item.key) for item in entries]
+    names += [(keys.merge_target_of(item.key), "") for item in targets]
+    parts = [(*core.parts_of_queue(queue), branch) for queue, branch in names]
+    own = [(target, branch) for its, target, branch in parts if its in ("", repository)]
+    return InUse(
+        commits=frozenset(each.commit for each in found if each is not None),
+        branches=frozenset(name for both in own for name in both),
+    )
+
+
 class MergeService:
     """What callers and servers do with merges, as generators for a driver."""
 
@@ -87,7 +111,7 @@ class MergeService:
 
     def submit(self, actor: Actor, id_: str, fresh: Merge) -> Op[core.SubmitOutcome]:
         """Queue a branch."""
-        own, entry = keys.merge_target(fresh.into), keys.merge_waiting(fresh.into, fresh.branch)
+        own, entry = keys.merge_target(fresh.queue), keys.merge_waiting(fresh.queue, fresh.branch)
 
         def deciding() -> DecideOp[core.SubmitOutcome]:
             items = (yield (own, entry)).items
@@ -110,7 +134,7 @@ class MergeService:
             merge = decode_merge((yield (keys.merge(id_),)).items[keys.merge(id_)])
             if merge is None:
                 return Decision(outcome=core.UnknownMerge(unknown=(id_,)))
-            own = keys.merge_target(merge.into)
+            own = keys.merge_target(merge.queue)
             target = decode_target((yield (own,)).items[own])
             found = QueuedMerge(id=id_, merge=merge)
             return rules.cancel(found, target, actor.agent, reason, now)
@@ -118,28 +142,33 @@ class MergeService:
         done: Decided[core.CancelOutcome] = yield from self.runner.change(deciding, actor)
         return done.outcome
 
-    def find(self, name: str, into: str = "") -> Op[str]:
-        """The id of a merge by its id, its beginning, or a branch that waits; empty if unknown."""
+    def find(self, name: str, into: str = "", repository: str = "") -> Op[str]:
+        """The id of a merge by its id, its beginning, or a branch that waits; empty if unknown.
+
+        A branch of this repository comes first.
+        """
         from interlock.runtime.reads import whole_id
 
         if name.startswith("mrg_"):
             return (yield from whole_id(name, keys.MERGES))
-        items = yield from every(
-            keys.merge_waiting(into)[:-1] + "/" if into else keys.MERGES_WAITING
-        )
-        waiting = [item for item in items if keys.merge_waiting_of(item.key)[1] == name]
+        waiting: list[tuple[bool, int, Item]] = []
+        for item in (yield from every(keys.MERGES_WAITING)):
+            queue, branch = keys.merge_waiting_of(item.key)
+            its, target = core.parts_of_queue(queue)
+            if branch == name and into in ("", target):
+                waiting.append((its != repository, item.created, item))
         if waiting:
-            return decode_waiting(min(waiting, key=lambda item: item.created)).merge
-        return (yield from self._last_of(name, into))
+            return decode_waiting(min(waiting, key=lambda each: each[:2])[2]).merge
+        return (yield from self._last_of(name, into, repository))
 
-    def _last_of(self, branch: str, into: str) -> Op[str]:
+    def _last_of(self, branch: str, into: str, repository: str) -> Op[str]:
         """The merge of this branch that ended last."""
-        found = ""
+        found: list[tuple[bool, str]] = []
         for item in (yield from every(keys.MERGES)):
             merge = readable(decode_merge, item)
             if merge is not None and merge.branch == branch and into in ("", merge.into):
-                found = keys.merge_of(item.key)  # ids grow with time
-        return found
+                found.append((merge.repository == repository, keys.merge_of(item.key)))
+        return max(found)[1] if found else ""  # ids grow with time
 
     def wait(self, id_: str, seconds: float) -> Op[Merge | None]:
         """Wait until a merge has ended; returns it as it is by then."""
@@ -166,18 +195,29 @@ class MergeService:
             actor, name, lambda it: rules.open_target(name, it, server, actor.agent)
         )
 
-    def begin(self, actor: Actor, name: str, attempt: Attempt) -> Op[MergeTarget]:
+    def adopt(self, actor: Actor, found: QueuedMerge, repository: str) -> Op[bool]:
+        """Move a branch from a queue of earlier versions to that of its repository."""
+
+        def deciding() -> DecideOp[bool]:
+            merge = decode_merge((yield (keys.merge(found.id),)).items[keys.merge(found.id)])
+            if merge != found.merge:
+                return Decision(outcome=False)
+            return rules.adopt(found, repository)
+
+        return (yield from self.runner.change(deciding, actor)).outcome
+
+    def begin(self, actor: Actor, name: str, attempt: MergeAttempt) -> Op[MergeTarget]:
         """Try a batch."""
         return self._on_target(actor, name, lambda it: rules.begin(name, it, attempt))
 
-    def hold(self, actor: Actor, name: str, reason: str) -> Op[bool]:
+    def hold(self, actor: Actor, name: str, reason: str, *, moved: bool) -> Op[bool]:
         """Say why nothing can be merged now."""
         now = self.runner.clock.wall()
-        holding = partial(rules.hold, name, reason=reason, agent=actor.agent, now=now)
+        holding = partial(rules.hold, name, reason=reason, agent=actor.agent, now=now, moved=moved)
         return self._on_target(actor, name, lambda it: holding(target=it))
 
     def land(
-        self, actor: Actor, name: str, attempt: Attempt, batch: Sequence[QueuedMerge]
+        self, actor: Actor, name: str, attempt: MergeAttempt, batch: Sequence[QueuedMerge]
     ) -> Op[bool]:
         """Say that the ref is about to move."""
         own = keys.merge_target(name)

@@ -26,6 +26,12 @@ def _queued(outcome: core.MergeSubmitted, paint: Paint) -> str:
     return f"{head}, at {outcome.commit[:_SHORT]}{instead}: {outcome.merge}"
 
 
+def _unfinished(outcome: core.MergeUnfinished, paint: Paint) -> str:
+    behind = f", behind {outcome.before} others" if outcome.before else ""
+    head = f"{paint('yellow', 'waiting')} {outcome.branch} for {outcome.into}{behind}"
+    return f"{head}: it was not merged in time; see 'interlock why merge/{outcome.merge}'"
+
+
 def _busy(outcome: core.MergeBusy, paint: Paint) -> str:
     head = f"{paint('yellow', 'busy')} {outcome.branch}: it is {outcome.state}"
     return f"{head}; wait for its end: interlock merge show {outcome.merge}"
@@ -70,6 +76,7 @@ def _view(view: core.MergeView, paint: Paint) -> str:
         ("merge", view.merge),
         ("branch", view.branch),
         ("into", view.into),
+        ("repository", view.repository),
         ("state", paint(_COLOURS[view.state], view.state)),
         ("place", str(view.place) if view.place else ""),
         ("commit", view.commit),
@@ -88,13 +95,15 @@ def _view(view: core.MergeView, paint: Paint) -> str:
 
 def _list(outcome: core.MergeList, paint: Paint) -> str:
     lines = []
+    names = {each.repository for each in outcome.merges}
+    several = len(names | {each.repository for each in outcome.targets}) > 1
     if outcome.merges:
         titles = ("PLACE", "BRANCH", "INTO", "STATE", "BY", "SINCE", "NOTE")
         rows = [
             (
                 str(each.place or "-"),
                 each.branch,
-                each.into,
+                _in_repository(each.into, each.repository, several=several),
                 paint(_COLOURS[each.state], each.state),
                 each.by,
                 ago(each.ended_at or each.at),
@@ -105,15 +114,21 @@ def _list(outcome: core.MergeList, paint: Paint) -> str:
         lines.append(table(titles, rows, paint))
     else:
         lines.append("no branch waits; submit one: interlock merge submit BRANCH")
-    lines += [line for each in outcome.targets if (line := _target(each, paint))]
+    lines += [line for each in outcome.targets if (line := _target(each, paint, several=several))]
     return "\n".join(lines)
 
 
-def _target(view: core.MergeTargetView, paint: Paint) -> str:
+def _in_repository(target: str, repository: str, *, several: bool) -> str:
+    """A target, with its repository if there are several."""
+    return f"{repository}:{target}" if several and repository else target
+
+
+def _target(view: core.MergeTargetView, paint: Paint, *, several: bool) -> str:
+    name = _in_repository(view.target, view.repository, several=several)
     if not view.server:
         serve = f"interlock merge serve --target {quote(view.target)}"
-        return f"{view.target}: no server; start one: {serve}" if view.waiting else ""
-    head = f"{view.target}: {view.server} serves it"
+        return f"{name}: no server; start one: {serve}" if view.waiting else ""
+    head = f"{name}: {view.server} serves it"
     held = f"; {paint('red', 'held')}: {view.held}" if view.held else ""
     return f"{head}, behind {view.guard}{held}" if view.guard else f"{head}, without a guard{held}"
 
@@ -126,6 +141,7 @@ def _note(each: core.ListedMerge) -> str:
 
 TEXTS: dict[str, Text] = {
     "MergeSubmitted": _queued,
+    "MergeUnfinished": _unfinished,
     "MergeBusy": _busy,
     "MergeDone": _done,
     "MergeBounced": _bounced,

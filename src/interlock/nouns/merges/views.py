@@ -21,6 +21,7 @@ from interlock.nouns.merges.service import (
     lock_name,
     read_queue,
 )
+from interlock.nouns.reservations.repository import find
 from interlock.nouns.tasks.retention import retention_limits
 from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.housekeeping import HousekeepingPart
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from interlock.client_context import Context
 
 
-def server_of(runner: Runner, target: str) -> Op[str]:
-    """The agent that serves a target now; empty if none does."""
-    found = yield from grant_views.lock(runner, lock_name(target))
+def server_of(runner: Runner, queue: str) -> Op[str]:
+    """The agent that serves a queue now; empty if none does."""
+    found = yield from grant_views.lock(runner, lock_name(queue))
     return found.holder if found.state == "held" else ""
 
 
@@ -49,7 +50,7 @@ def list_merges(runner: Runner, into: str, limit: int, *, ended: bool) -> Op[cor
     found: list[core.ListedMerge] = []
     targets: list[core.MergeTargetView] = []
     for name in sorted(names):
-        if into in ("", name):
+        if into in ("", core.parts_of_queue(name)[1]):
             listed, target = yield from _queue(runner, name)
             found += listed
             targets.append(target)
@@ -66,8 +67,10 @@ def _queue(runner: Runner, name: str) -> Op[tuple[list[core.ListedMerge], core.M
     target = queue.target if server else replace(queue.target, attempt=None)
     attempt = target.attempt
     listed = [_listed(each, target, place) for place, each in enumerate(queue.waiting, 1)]
+    repository, branch = core.parts_of_queue(name)
     view = core.MergeTargetView(
-        target=name,
+        target=branch,
+        repository=repository,
         waiting=len(queue.waiting),
         server=server,
         guard=target.guard,
@@ -102,18 +105,19 @@ def _listed(found: QueuedMerge, target: MergeTarget, place: int) -> core.ListedM
         cause=merge.cause,
         reason=merge.reason,
         files=merge.files,
+        repository=merge.repository,
     )
 
 
 def show_merge(runner: Runner, name: str) -> Op[core.MergeView | core.UnknownMerge]:
     """One merge, by its id or its branch."""
-    id_ = yield from MergeService(runner).find(name)
+    id_ = yield from MergeService(runner).find(name, repository=find().name)
     key = keys.merge(id_)
     merge = decode_merge((yield Read(key))[key]) if id_ else None
     if merge is None:
         return core.UnknownMerge(unknown=(name,))
-    queue = yield from read_queue(merge.into)
-    server = yield from server_of(runner, merge.into)
+    queue = yield from read_queue(merge.queue)
+    server = yield from server_of(runner, merge.queue)
     target = queue.target if server else replace(queue.target, attempt=None)
     place = next((n for n, each in enumerate(queue.waiting, 1) if each.id == id_), 0)
     waits = merge.state == "waiting"
@@ -132,8 +136,7 @@ def why(context: Context, name: str) -> Op[Why]:
     found = yield from show_merge(context.runner, name)
     if isinstance(found, core.MergeView):
         return _why(found)
-    own = keys.merge_target(name)
-    if (yield Read(own))[own] is None:
+    if not (own := (yield from _queue_called(name))):
         return Why(
             thing=f"merge/{name}",
             blocked=False,
@@ -141,17 +144,25 @@ def why(context: Context, name: str) -> Op[Why]:
             clear="see 'interlock merge list --all'",
             state="unknown",
         )
-    queue = yield from read_queue(name)
-    server = yield from server_of(context.runner, name)
-    said, clear = _queue_says(name, server, queue.target)
+    queue = yield from read_queue(own)
+    server = yield from server_of(context.runner, own)
+    said, clear = _queue_says(core.parts_of_queue(own)[1], server, queue.target)
     return Why(
-        thing=f"merge/{name}",
+        thing=f"merge/{own}",
         blocked=bool(queue.waiting) and bool(said),
         because=said or f"{len(queue.waiting)} branches wait, and {server} merges them",
         clear=clear or "nothing is left to do",
         by=server,
         since=queue.target.since or None,
     )
+
+
+def _queue_called(name: str) -> Op[str]:
+    """The queue of this name, or of a target of this name, of this repository first."""
+    names = [keys.merge_target_of(item.key) for item in (yield from every(keys.MERGE_TARGETS))]
+    here = core.queue_name(find().name, name)
+    found = [each for each in names if name in (each, core.parts_of_queue(each)[1])]
+    return min(found, key=lambda each: (each != name, each != here, each), default="")
 
 
 def _queue_says(target: str, server: str, state: MergeTarget) -> tuple[str, str]:
@@ -204,7 +215,7 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
             continue
         server = yield from server_of(checkup.runner, name)
         first = queue.waiting[0].merge
-        said, clear = _queue_says(name, server, queue.target)
+        said, clear = _queue_says(core.parts_of_queue(name)[1], server, queue.target)
         since = queue.target.since if server and queue.target.held else first.at
         if said and now - since > checkup.patience.waiting:
             found.append(

@@ -16,7 +16,7 @@ from interlock.core import keys
 from interlock.core.safe_text import quoted
 from interlock.errors import BadInput
 from interlock.nouns.merges.calls import branch_name
-from interlock.nouns.merges.repository import HEADS, GitFailed, Repository
+from interlock.nouns.merges.repository import HEADS, GitFailed, MergeRepository
 
 _FOLDER = os.path.join(".interlock", "worktrees")
 _MADE = "interlock"
@@ -31,15 +31,20 @@ class AgentWorktree(Struct, frozen=True, kw_only=True):
     made: bool = False
 
 
+def check_repository(folder: str) -> None:
+    """BadInput if there can be no worktree, as the folder is in no repository."""
+    MergeRepository(folder).common()
+
+
 def make(branch: str, folder: str = ".") -> AgentWorktree:
     """The worktree of a branch; both are made if they are missing.  BadInput if that cannot be."""
     name = branch_name(branch)
-    repository = Repository(folder)
+    repository = MergeRepository(folder)
     common = repository.common()
     main = os.path.dirname(common) if os.path.basename(common) == ".git" else common
     path = os.path.join(main, _FOLDER, keys.encode(name))
     try:
-        found = repository.look(name)
+        found = repository.refs(name)
         if found.checkout:
             if os.path.realpath(found.checkout) != os.path.realpath(path):
                 raise BadInput(
@@ -68,7 +73,7 @@ def _ignored(folder: str) -> None:
 
 def remove(tree: AgentWorktree, into: str, folder: str) -> str:
     """Remove a worktree if that loses nothing; returns why it stays, or an empty text."""
-    repository, inside = Repository(folder), Repository(tree.path)
+    repository, inside = MergeRepository(folder), MergeRepository(tree.path)
     try:
         if inside.current_branch() != tree.branch:
             return f"it does not have {tree.branch} checked out"
@@ -90,7 +95,7 @@ def remove(tree: AgentWorktree, into: str, folder: str) -> str:
     return ""
 
 
-def _made_here(repository: Repository, branch: str) -> bool:
+def _made_here(repository: MergeRepository, branch: str) -> bool:
     try:
         return bool(repository.git("config", "--get", f"branch.{branch}.{_MADE}"))
     except GitFailed:

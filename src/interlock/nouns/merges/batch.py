@@ -1,0 +1,320 @@
+"""One batch of a merge queue: its branches are merged one on the other, tested, and landed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.errors import BadInput, Lost, TooLarge
+from interlock.nouns.merges import bounces, rules
+from interlock.nouns.merges.bounces import bounce, named
+from interlock.nouns.merges.checking import CandidateVerdict
+from interlock.nouns.merges.endings import MergeEndings, RoundResult, ServeOptions
+from interlock.nouns.merges.guard_folder import GuardFolder
+from interlock.nouns.merges.merge import MergeAttempt
+from interlock.nouns.merges.repository import GitFailed, MergedTree, MergeRepository, TargetRefs
+from interlock.nouns.merges.rules import Bounce, PrefixSearch, QueuedMerge
+from interlock.nouns.merges.service import MergeService, QueueState, read_queue
+from interlock.nouns.reservations.repository import find
+from interlock.nouns.reservations.views import conflicts
+from interlock.runtime.processes.supervised import Supervision
+from interlock.steps import InThread, Op, Read
+from interlock.store import Range
+
+if TYPE_CHECKING:
+    from interlock.nouns.reservations.repository import Repository as ReservedRepository
+    from interlock.runtime.identity import Actor
+
+T = TypeVar("T")
+
+
+class MergeBatch(Struct, frozen=True, kw_only=True):
+    """Merges one on the other: ``tips[n]`` has the first n+1; ``conflict`` if the first has one."""
+
+    merges: tuple[QueuedMerge, ...]
+    tips: tuple[str, ...]
+    conflict: Bounce | None = None
+
+
+class ServerTerm(Struct, frozen=True, kw_only=True):
+    """One server while it holds the lock: its actor, which is given the lock, and its token.
+
+    ``fence`` is what git has to find before it moves a local target.
+    """
+
+    actor: Actor
+    token: int
+    fence: str
+    folder: GuardFolder
+
+
+class TargetMove(Struct, frozen=True, kw_only=True):
+    """Why git did not move the target; or why the folder that has it did not follow."""
+
+    refused: str = ""
+    left_behind: str = ""
+
+
+class BatchMerger:
+    """Tries batches of one target; its methods are generators for a driver."""
+
+    def __init__(
+        self,
+        service: MergeService,
+        repository: MergeRepository,
+        options: ServeOptions,
+        endings: MergeEndings,
+        say: Callable[[str], None],
+    ) -> None:
+        self._service = service
+        self._repository = repository
+        self._options = options
+        self._name, self._queue = options.target, options.queue
+        self._endings = endings
+        self._say = say
+        self._supervision = Supervision()
+
+    def stop_guard(self) -> None:
+        """End the guard that runs: the lock is lost, so its verdict counts for nothing."""
+        self._supervision.stop()
+
+    def refs(self, queue: QueueState) -> TargetRefs:
+        """The refs of git; commits that it has and does not keep are kept from here on."""
+        remote, wanted = self._options.remote, {each.merge.commit for each in queue.waiting}
+        branches = [each.merge.branch for each in queue.waiting]
+        refs = self._repository.refs(self._name, remote, branches)
+        unkept = [each for each in wanted - refs.kept if self._repository.has(each)]
+        for commit in unkept:
+            self._repository.keep(commit)
+        if not unkept:
+            return refs
+        return self._repository.refs(self._name, remote, branches, fetch=False)
+
+    def run(self, term: ServerTerm, queue: QueueState, refs: TargetRefs) -> Op[RoundResult]:
+        """Try the first branches of a queue."""
+        waiting = queue.waiting[: self._options.batch]
+        if (found := (yield from self._reserved(waiting, refs))) is not None:
+            return (yield from self._endings.bounce(term.actor, *found))
+        with Supervision() as self._supervision:
+            if self._options.guard.command:  # it starts while the batch is built
+                yield InThread(self._supervision.prepare)
+            return (yield from self._run(term, waiting, refs))
+
+    def _run(
+        self, term: ServerTerm, waiting: Sequence[QueuedMerge], refs: TargetRefs
+    ) -> Op[RoundResult]:
+        batch: MergeBatch = yield InThread(partial(self._build, refs.base, waiting))
+        if batch.conflict is not None:
+            return (yield from self._endings.bounce(term.actor, batch.merges[0], batch.conflict))
+        attempt = MergeAttempt(
+            merges=tuple(each.id for each in batch.merges),
+            base=refs.base,
+            tip=batch.tips[-1],
+            token=term.token,
+            since=self._service.runner.clock.wall(),
+        )
+        beginning = self._service.begin(term.actor, self._queue, attempt)
+        yield from self._endings.own(term.actor, beginning)
+        return (yield from self._judge(term, refs, batch, attempt))
+
+    # Building.
+
+    def _reserved(
+        self, waiting: Sequence[QueuedMerge], refs: TargetRefs
+    ) -> Op[tuple[QueuedMerge, Bounce] | None]:
+        """The first of these branches that changes files which another agent reserved.
+
+        A reservation for one worktree counts if that is the folder of the target.
+        """
+        place: ReservedRepository = yield InThread(partial(find, self._repository.folder))
+        page = Range(keys.reserved(place.name), limit=1)
+        if not (yield Read(page)).ranges[page]:  # most often there are none
+            return None
+        tree = refs.checkout or self._repository.common()
+        if os.path.realpath(place.root) == tree:
+            tree = place.root
+        for each in waiting:
+            if not each.merge.override and (
+                why := (yield from self._why_not(each, place, tree, refs))
+            ):
+                return each, why
+        return None
+
+    def _why_not(
+        self, found: QueuedMerge, place: ReservedRepository, tree: str, refs: TargetRefs
+    ) -> Op[Bounce | None]:
+        merge = found.merge
+        files: tuple[str, ...] | None = yield InThread(
+            partial(self._repository.changed_files, refs.base, merge.commit)
+        )
+        if files is None:
+            return bounces.in_conflict(self._name, MergedTree(unrelated=True))
+        try:
+            overlaps = yield from conflicts(place, files, merge.by, tree)
+        except (BadInput, TooLarge) as error:  # about its files: the other branches go on
+            return bounce("failed", f"its files cannot be compared with reservations: {error}")
+        return bounces.reserved_by(overlaps) if overlaps else None
+
+    def _build(self, base: str, waiting: Sequence[QueuedMerge]) -> MergeBatch:
+        """Merge the branches one on the other; a conflict with an earlier one ends it."""
+        tips: list[str] = []
+        for each in waiting:
+            onto = tips[-1] if tips else base
+            merged = self._repository.merge(onto, each.merge.commit)
+            if not merged.tree:
+                if tips:  # it may fit when the branches before it are merged, or are not
+                    break
+                conflict = bounces.in_conflict(self._name, merged)
+                return MergeBatch(merges=(each,), tips=(), conflict=conflict)
+            parents = (onto, each.merge.commit)
+            tips.append(self._repository.commit(merged.tree, parents, _message(each)))
+        return MergeBatch(merges=tuple(waiting[: len(tips)]), tips=tuple(tips))
+
+    # Testing.
+
+    def _judge(
+        self, term: ServerTerm, refs: TargetRefs, batch: MergeBatch, attempt: MergeAttempt
+    ) -> Op[RoundResult]:
+        """Find the longest prefix that passes, land it, and bounce the branch that fails."""
+        search, verdict = PrefixSearch(size=len(batch.tips)), CandidateVerdict(passed=True)
+        while number := search.next:
+            if self._options.guard.text:
+                self._say(f"testing {named([m.merge.branch for m in batch.merges[:number]])}")
+            found = yield from self._check(term.folder, refs.base, batch.tips[number - 1])
+            search = search.after(number, passed=found.passed)
+            verdict = verdict if found.passed else found
+        if search.passed:
+            merges, tip = batch.merges[: search.passed], batch.tips[search.passed - 1]
+            landing = replace(attempt, merges=tuple(each.id for each in merges), tip=tip)
+            landed = yield from self._land(term, refs, landing, merges)
+            if landed != "progress" or search.culprit is None:
+                return landed
+            queue = yield from read_queue(self._queue)
+            now: TargetRefs = yield InThread(partial(self.refs, queue))
+            yield from self._endings.conclude(term.actor, queue, now)
+            if now.base != landing.tip:  # the failure was found on another target
+                return "progress"
+        if search.culprit is None:
+            return "progress"
+        before = batch.tips[search.culprit - 1] if search.culprit else refs.base
+        reason = yield from self._reason(term.folder, refs.base, before, verdict)
+        culprit = batch.merges[search.culprit]
+        return (yield from self._endings.bounce(term.actor, culprit, bounce("failed", reason)))
+
+    def _reason(
+        self, folder: GuardFolder, base: str, before: str, verdict: CandidateVerdict
+    ) -> Op[str]:
+        """Why a branch fails, after a look at the commit ``before`` it.
+
+        GitFailed if that one cannot be checked out, either: then no branch is to blame.
+        """
+        if verdict.untested:
+            yield InThread(partial(folder.check_out, before))
+        elif before == base and not (yield from self._check(folder, base, base)).passed:
+            return f"{self._name} itself does not pass, also without this branch: {verdict.reason}"
+        return verdict.reason
+
+    def _check(self, folder: GuardFolder, base: str, commit: str) -> Op[CandidateVerdict]:
+        """Run the guard on a commit; after a failure a second time."""
+        guard, verdict = self._options.guard, CandidateVerdict(passed=True)
+        if not guard.text:
+            return verdict
+        about = {
+            "INTERLOCK_MERGE_TARGET": self._name,
+            "INTERLOCK_MERGE_BASE": base,
+            "INTERLOCK_MERGE_COMMIT": commit,
+        }
+        for _ in range(2):
+            try:
+                yield InThread(partial(folder.check_out, commit))
+            except GitFailed as failed:  # a submodule that cannot be had, say
+                said = f"it cannot be checked out: {failed}"
+                return CandidateVerdict(passed=False, reason=said, untested=True)
+            runner = self._service.runner
+            verdict = yield from guard.check(runner, folder.path, about, self._supervision)
+            if verdict.passed:
+                break
+        return verdict
+
+    # Landing.
+
+    def _land(
+        self,
+        term: ServerTerm,
+        refs: TargetRefs,
+        landing: MergeAttempt,
+        merges: Sequence[QueuedMerge],
+    ) -> Op[RoundResult]:
+        """Move the target, from the commit that was tested on to the one that passed."""
+        actor, endings, name = term.actor, self._endings, self._name
+        if (found := (yield from self._reserved(merges, refs))) is not None:  # during the test
+            return (yield from endings.bounce(actor, *found))
+        if refs.checkout:
+            unsafe: str = yield InThread(
+                partial(self._repository.unsafe_to_follow, refs.checkout, landing.base, landing.tip)
+            )
+            if unsafe:
+                return (
+                    yield from endings.hold(actor, bounces.overwrites(name, refs.checkout, unsafe))
+                )
+        intent = self._service.land(actor, self._queue, landing, merges)
+        if not (yield from endings.own(actor, intent)):
+            return "progress"
+        moving = partial(self._move, landing, term.fence, refs.checkout)
+        moved: TargetMove = yield InThread(partial(_to_the_end, moving))
+        if moved.refused:
+            return (yield from self._not_moved(term, landing, merges, moved.refused))
+        if moved.left_behind:
+            said = bounces.left_behind(name, refs.checkout, landing, moved.left_behind)
+            return (yield from endings.hold(actor, said, moved=True))
+        return "progress"
+
+    def _move(self, landing: MergeAttempt, fence: str, checkout: str) -> TargetMove:
+        """Move the target, and let its folder follow."""
+        repository, base, tip = self._repository, landing.base, landing.tip
+        if remote := self._options.remote:
+            return TargetMove(refused=repository.push(self._name, remote, base, tip))
+        if refused := repository.move(self._name, base, tip, fence):
+            return TargetMove(refused=refused)
+        return TargetMove(left_behind=repository.follow(checkout, base, tip) if checkout else "")
+
+    def _not_moved(
+        self,
+        term: ServerTerm,
+        landing: MergeAttempt,
+        merges: Sequence[QueuedMerge],
+        error: str,
+    ) -> Op[RoundResult]:
+        """What to do after git refused to move the target, or did not say that it did."""
+        name, remote = self._name, self._options.remote
+        if not remote and (yield InThread(partial(self._repository.is_fenced, name, term.fence))):
+            raise Lost(f"another server has begun to serve {name}; start this one again")
+        now: TargetRefs = yield InThread(partial(self._repository.refs, name, remote))
+        contained = all(each.merge.commit in now.contained for each in merges)
+        result = rules.after_move(landing.tip, landing.base, now.base, error, contained=contained)
+        if result == "held":
+            return (yield from self._endings.hold(term.actor, f"{name} cannot be moved: {error}"))
+        self._say(f"{name} moved; building again")
+        return "progress"
+
+
+def _to_the_end(work: Callable[[], T]) -> T:
+    """Carry out work that a signal must not cut in two: it is raised when the work is done."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+def _message(found: QueuedMerge) -> str:
+    merge = found.merge
+    return (
+        f"Merge {merge.branch} into {merge.into}\n\n"
+        f"Interlock-Merge: {found.id}\nInterlock-Author: {merge.by}\n"
+    )

@@ -1,0 +1,78 @@
+"""Why a branch is bounced, or a queue is held: in words that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from interlock.core.safe_text import printable, printable_lines
+from interlock.nouns.merges import merge as core
+from interlock.nouns.merges.rules import Bounce
+
+if TYPE_CHECKING:
+    from interlock.nouns.merges.repository import MergedTree
+    from interlock.nouns.merges.rules import QueuedMerge
+    from interlock.nouns.reservations.reservation import Overlap
+
+_NAMED = 5
+
+
+def bounce(cause: core.BounceCause, reason: str, files: Sequence[str] = ()) -> Bounce:
+    """Why a branch comes back, as text that a store can keep: git allows any bytes in a name."""
+    return Bounce(
+        cause=cause,
+        reason=printable_lines(reason)[: core.REASON],
+        files=tuple([printable(name) for name in files[: core.FILES]]),
+    )
+
+
+def in_conflict(target: str, merged: MergedTree) -> Bounce:
+    """A branch that git cannot merge, with its files."""
+    said = f"it conflicts with {target} in {named(merged.conflicts)}"
+    if merged.unrelated:
+        said = f"it and {target} have unrelated histories"
+    reason = f"{said}; rebase the branch onto {target}, and submit it again"
+    return bounce("conflict", reason, merged.conflicts)
+
+
+def missing(found: QueuedMerge) -> Bounce:
+    """A commit that the repository of the server does not have."""
+    said = f"the repository of the server does not have commit {found.merge.commit[:12]}"
+    return bounce("missing", f"{said}; submit it from that repository, or with --remote NAME")
+
+
+def reserved_by(overlaps: Sequence[Overlap]) -> Bounce:
+    """The holders of the files, and what to do."""
+    said = [
+        f"{each.witness} ({each.holder}{f': {each.reason}' if each.reason else ''})"
+        for each in overlaps
+    ]
+    return bounce(
+        "reserved",
+        f"it changes files that others have reserved: {named(said)}; ask them, wait for them, or"
+        " submit it with --override REASON",
+        [each.witness for each in overlaps],
+    )
+
+
+def overwrites(target: str, folder: str, error: str) -> str:
+    """Why a target cannot move: its folder could not follow."""
+    return printable(
+        f"{target} is checked out in {folder}, where the merge would overwrite changes ({error});"
+        " commit, stash or remove them there"
+    )
+
+
+def left_behind(target: str, folder: str, attempt: core.MergeAttempt, error: str) -> str:
+    """The target has moved, and its folder has the files of the old commit."""
+    follow = f"git read-tree -m -u {attempt.base[:12]} {attempt.tip[:12]}"
+    return printable(
+        f"{target} has moved, and its folder {folder} has not followed ({error}); commit nothing"
+        f" there, which would take the merge back: remove the cause, or run '{follow}' there"
+    )
+
+
+def named(names: Sequence[str]) -> str:
+    """A few of these names."""
+    few = ", ".join(map(printable, names[:_NAMED]))
+    return f"{few} and {len(names) - _NAMED} more" if len(names) > _NAMED else few
