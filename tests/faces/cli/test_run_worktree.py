@@ -55,7 +55,7 @@ def test_one_program_at_a_time_has_a_worktree(shop: Shell, tmp_path: Path) -> No
     assert "ada" in second.out
     words = ("run", "--agent", "bob", "--worktree", "a", "--wait", "1m")
     third = shop.start(*words, "--", "git", "status", "-sb")
-    until(lambda: "bob" in shop.run("lock", "show", "worktree/a").out)
+    until(lambda: "bob" in shop.run("lock", "show", "worktree/shop/a").out)
     (tmp_path / "end").touch()
     assert "is removed" in first.communicate(timeout=60)[1]
     out, err = third.communicate(timeout=60)  # in a worktree that is there

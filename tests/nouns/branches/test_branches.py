@@ -184,7 +184,7 @@ def test_a_rebase_of_the_user_that_is_not_finished_is_left_alone(stage: BranchBe
 
 def test_a_worktree_in_which_another_agent_works_is_not_rebased(stage: BranchBed) -> None:
     stage.git.branch("main", {"theirs": "x"})
-    stage.ada.run(stage.ada.locks.acquire("worktree/feature"))
+    stage.ada.run(stage.ada.locks.acquire("worktree/repository/feature"))
     other = stage.bed.client("bob")
     blocked = stage.rebase(other)
     assert isinstance(blocked, core.RebaseBlocked)

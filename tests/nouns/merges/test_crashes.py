@@ -106,7 +106,7 @@ def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestRepository:
     return repository
 
 
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.proof)])
 def test_a_server_that_is_killed_after_any_step_leaves_nothing_half_merged(
     tmp_path: Path, template: TestRepository, passed: set[str], every: int
 ) -> None:

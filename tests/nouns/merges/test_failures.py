@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -84,7 +85,7 @@ def test_nothing_ends_and_nothing_lands_until_the_folder_of_the_target_has_follo
     checked_out: QueueBed, locked: Path
 ) -> None:
     git, queue = checked_out.repository, checked_out
-    for name in ("a", "bad", "b"):
+    for name in ("a", "bad"):
         git.branch(name, {name: name})
         queue.submit(name)
     before = git.at("main")
@@ -96,9 +97,34 @@ def test_nothing_ends_and_nothing_lands_until_the_folder_of_the_target_has_follo
     locked.unlink()
     assert git.git("diff", "--cached", "--name-only") == "a"  # a commit would take the merge back
     queue.serve(*NO_BAD_FILE)
-    assert queue.states() == {"a": "merged", "bad": "bounced", "b": "merged"}
+    assert queue.states() == {"a": "merged", "bad": "bounced"}
     assert git.git("status", "--porcelain") == ""
-    assert (git.folder / "b").exists()
+    assert (git.folder / "a").exists()
+
+
+def test_the_folder_that_has_the_target_when_it_lands_follows_and_no_other(
+    checked_out: QueueBed, tmp_path: Path
+) -> None:
+    git, queue = checked_out.repository, checked_out
+    git.branch("a", {"a": "a"})
+    queue.submit("a")
+    here, there = shlex.quote(str(git.folder)), shlex.quote(f"{tmp_path}/tree")
+    leave = f"git -C {here} checkout -q -b other; git -C {here} worktree add -q {there} main"
+    queue.serve("sh", "-c", f"test -e {there} || {{ {leave}; }}")
+    assert queue.states() == {"a": "merged"}
+    assert (tmp_path / "tree/a").exists()
+    assert not (git.folder / "a").exists()
+    for folder in (git.folder, tmp_path / "tree"):
+        assert git.git("-C", str(folder), "status", "--porcelain") == ""
+
+
+def test_a_folder_that_was_deleted_does_not_hold_the_queue(queue: QueueBed, tmp_path: Path) -> None:
+    git = queue.repository
+    git.git("worktree", "add", "-q", f"{tmp_path}/tree", "main")
+    shutil.rmtree(tmp_path / "tree")
+    git.branch("a", {"a": "a"})
+    queue.submit("a")
+    assert queue.serve().merged == 1
 
 
 def test_another_git_in_the_folder_of_the_target_is_waited_for(

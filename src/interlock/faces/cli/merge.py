@@ -1,8 +1,9 @@
 """``merge serve`` and ``watch-branch``: they serve a queue, or watch, until a signal ends them.
 
 Each branch that is merged or bounced is a line: words, or JSON with ``--json``.  What the server
-is doing goes to the standard error.  A signal ends it at once, also in the middle of a merge:
-the next server continues from what git says.
+is doing goes to the standard error.  A signal ends it at once, also in the middle of a merge, but
+not between the move of a branch and of the folder that has it checked out: the next server
+continues from what git says.
 """
 
 from __future__ import annotations

@@ -72,14 +72,13 @@ def _run(parsed: Parsed, stopped: Callable[[], None] | None) -> int:
 
 
 def _in_worktree(parsed: Parsed, request: RunRequest, stopped: Callable[[], None] | None) -> int:
-    """Run it in a worktree, which one program at a time has, by the lock ``worktree/BRANCH``."""
+    """Run it in a worktree, which one program at a time has, by its lock."""
     from interlock.nouns.grants.several import target_of
     from interlock.nouns.merges import worktrees
     from interlock.nouns.merges.calls import branch_name
 
     here, branch = os.getcwd(), branch_name(request.worktree or "")
-    worktrees.check_repository(here)
-    target = target_of((*request.hold, f"lock/worktree/{branch}"))
+    target = target_of((*request.hold, f"lock/{worktrees.lock_name(branch, here)}"))
     environment = {"INTERLOCK_HELD": " ".join(target.named)}
     trees: list[worktrees.AgentWorktree] = []
 

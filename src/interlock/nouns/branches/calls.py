@@ -98,7 +98,7 @@ class BranchCalls(Calls[D]):
         to = validate.agent_name(report) if report else actor.agent
         here = os.fspath(folder)
         name: str = yield InThread(partial(rebase.branch_here, here))
-        if other := (yield from self._worker_in(name, actor.agent)):
+        if other := (yield from self._worker_in(name, here, actor.agent)):
             return core.RebaseBlocked(
                 branch=name,
                 onto=target,
@@ -126,13 +126,15 @@ class BranchCalls(Calls[D]):
 
         return (yield from runner.change(deciding, actor)).outcome
 
-    def _worker_in(self, branch: str, agent: str) -> Op[str]:
+    def _worker_in(self, branch: str, folder: str, agent: str) -> Op[str]:
         """Another agent whose program runs in the worktree of this branch."""
         from interlock.nouns.grants import views
+        from interlock.nouns.merges.worktrees import lock_name
 
         if not branch:
             return ""
-        found = yield from views.lock(self.context.runner, f"worktree/{branch}")
+        lock: str = yield InThread(partial(lock_name, branch, folder))
+        found = yield from views.lock(self.context.runner, lock)
         return found.holder if found.state == "held" and found.holder != agent else ""
 
 

@@ -255,31 +255,44 @@ class BatchMerger:
         actor, endings, name = term.actor, self._endings, self._name
         if (found := (yield from self._reserved(merges, refs))) is not None:  # during the test
             return (yield from endings.bounce(actor, *found))
-        if refs.checkout:
-            unsafe: str = yield InThread(
-                partial(self._repository.unsafe_to_follow, refs.checkout, landing.base, landing.tip)
-            )
-            if unsafe:
-                return (
-                    yield from endings.hold(actor, bounces.overwrites(name, refs.checkout, unsafe))
-                )
+        checkout, unsafe = yield from self._checkout(landing)
+        if unsafe:
+            return (yield from endings.hold(actor, bounces.overwrites(name, checkout, unsafe)))
         intent = self._service.land(actor, self._queue, landing, merges)
         if not (yield from endings.own(actor, intent)):
             return "progress"
-        moving = partial(self._move, landing, term.fence, refs.checkout)
-        moved: TargetMove = yield InThread(partial(_to_the_end, moving))
+        moving = partial(self._move, landing, term.fence, checkout)
+        if self._options.remote:
+            moving = partial(self._push, landing)
+        moved: TargetMove = yield InThread(moving)
         if moved.refused:
             return (yield from self._not_moved(term, landing, merges, moved.refused))
         if moved.left_behind:
-            said = bounces.left_behind(name, refs.checkout, landing, moved.left_behind)
+            said = bounces.left_behind(name, checkout, landing, moved.left_behind)
             return (yield from endings.hold(actor, said, moved=True))
         return "progress"
 
+    def _checkout(self, landing: MergeAttempt) -> Op[tuple[str, str]]:
+        """The folder that has the target now, as a test takes long, and why it could not follow."""
+        if self._options.remote:
+            return "", ""
+        repository = self._repository
+        now: TargetRefs = yield InThread(partial(repository.refs, self._name))
+        if not (folder := now.checkout):
+            return "", ""
+        trying = partial(repository.unsafe_to_follow, folder, landing.base, landing.tip)
+        return folder, (yield InThread(trying))
+
+    def _push(self, landing: MergeAttempt) -> TargetMove:
+        remote, base, tip = self._options.remote, landing.base, landing.tip
+        return TargetMove(refused=self._repository.push(self._name, remote, base, tip))
+
     def _move(self, landing: MergeAttempt, fence: str, checkout: str) -> TargetMove:
-        """Move the target, and let its folder follow."""
+        """Move a local target, and let its folder follow: both, or neither."""
+        return _to_the_end(partial(self._move_and_follow, landing, fence, checkout))
+
+    def _move_and_follow(self, landing: MergeAttempt, fence: str, checkout: str) -> TargetMove:
         repository, base, tip = self._repository, landing.base, landing.tip
-        if remote := self._options.remote:
-            return TargetMove(refused=repository.push(self._name, remote, base, tip))
         if refused := repository.move(self._name, base, tip, fence):
             return TargetMove(refused=refused)
         return TargetMove(left_behind=repository.follow(checkout, base, tip) if checkout else "")

@@ -195,7 +195,7 @@ class MergeRepository:
             self._outside = (base, kept - contained)
         return TargetRefs(
             base=base,
-            checkout="" if remote else checkout,
+            checkout=checkout if not remote and os.path.isdir(checkout) else "",
             kept=kept,
             contained=contained,
             branches={

@@ -17,6 +17,7 @@ from interlock.core.safe_text import quoted
 from interlock.errors import BadInput
 from interlock.nouns.merges.calls import branch_name
 from interlock.nouns.merges.repository import HEADS, GitFailed, MergeRepository
+from interlock.nouns.reservations.repository import find
 
 _FOLDER = os.path.join(".interlock", "worktrees")
 _MADE = "interlock"
@@ -31,9 +32,10 @@ class AgentWorktree(Struct, frozen=True, kw_only=True):
     made: bool = False
 
 
-def check_repository(folder: str) -> None:
-    """BadInput if there can be no worktree, as the folder is in no repository."""
+def lock_name(branch: str, folder: str) -> str:
+    """The lock of the program in a worktree; BadInput if the folder is in no repository."""
     MergeRepository(folder).common()
+    return f"worktree/{find(folder).name}/{branch}"
 
 
 def make(branch: str, folder: str = ".") -> AgentWorktree:
