@@ -23,7 +23,8 @@ FILES = {
     "record anchor", "record export", "task import",
 }  # fmt: skip
 OWN = {
-    "/api/session", "/api/session/beat", "/api/overview", "/api/events", "/healthz",
+    "/api/session", "/api/session/beat", "/api/overview", "/api/events", "/healthz", "/a2a",
+    "/.well-known/agent-card.json",
 }  # fmt: skip
 
 

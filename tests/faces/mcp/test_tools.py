@@ -19,7 +19,7 @@ from interlock.runtime.operation import fields
 OPERATIONS = registry.operations()
 FILES = {
     "guard define", "key list", "key new", "key revoke", "key rotate", "pipeline define",
-    "merge submit", "rebase", "record anchor", "task import",
+    "merge submit", "rebase", "record anchor", "swarm register", "task import",
 }  # fmt: skip
 SHELL = {each.name for each in OPERATIONS if not (each.call or each.act)}
 

@@ -20,9 +20,10 @@ from __future__ import annotations
 import ipaddress
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from interlock import registry
 from interlock.core import codec
 from interlock.errors import InterlockError
 from interlock.nouns.fleet.server_service import ROLES, Role, find_token
@@ -31,13 +32,28 @@ from interlock.steps import drive
 if TYPE_CHECKING:
     from interlock.faces.http.clients import Clients
 
-ADMIN = frozenset({
-    "agent pause", "agent resume", "agent ack", "decision resolve", "guard drop", "lock break",
-    "maintain", "pipeline cancel", "quarantine drop", "quarantine release", "schedule drop",
-    "schedule pause", "schedule resume", "sem break", "sem remove", "sem resize", "stop",
-    "swarm allow", "swarm deny", "swarm register", "swarm trust", "task drop",
+ACT = frozenset({
+    "ack", "acquire", "agent log", "agent status", "alert", "budget count", "cancel", "guard check",
+    "inbox", "lock acquire", "lock beat", "lock release", "pipeline advance", "pipeline start",
+    "query", "release", "reply", "request result", "request send", "reserve", "schedule add",
+    "sem acquire", "sem beat", "sem release", "send", "share", "subscribe", "swarm discover",
+    "swarm share", "swarm shared", "task add", "task beat", "task claim", "task done", "task edit",
+    "task fail", "task next", "task note", "task progress", "task release", "task retry",
+    "unreserve", "unsubscribe",
 })  # fmt: skip
-"""Operations that end the work of others, or change the fleet as a whole."""
+"""Operations that change something, and are the ordinary work of an agent."""
+ADMIN = frozenset({
+    "agent ack", "agent pause", "agent resume", "budget drop", "budget set", "decision resolve",
+    "guard drop", "lock break", "maintain", "merge cancel", "pipeline cancel", "quarantine drop",
+    "quarantine release", "request cancel", "schedule drop", "schedule pause", "schedule resume",
+    "sem break", "sem remove", "sem resize", "stop", "swarm allow", "swarm deny", "swarm sync",
+    "swarm trust", "task cancel", "task drop", "task requeue",
+})  # fmt: skip
+"""Operations that end the work of others, or change the fleet: its limits, its trust, its rules."""
+OF_OWNERS = frozenset({"merge cancel", "request cancel", "task cancel"})
+"""Those of them that an agent may do to what it began itself (``calls.py``)."""
+ADMIN_FIELDS = {"swarm shared": "accept", "unreserve": "holder"}
+"""Operations of agents that need an admin if this field is given."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 COOKIE = "interlock"
 _IN_ADDRESS = frozenset({"token", "access_token", "authorization"})
@@ -180,11 +196,17 @@ class Headers(Protocol):
         """One of them."""
 
 
-def needed(operation: str, *, changes: bool) -> Role:
-    """The role that a request needs."""
-    if operation in ADMIN:
+def needed(operation: str, *, changes: bool, given: Container[str] = ()) -> Role:
+    """The role that a request needs, which has ``given`` these fields.
+
+    One that changes something and is in neither list needs an admin: a new operation is not open
+    to every agent by mistake.
+    """
+    if not changes:
+        return "read"
+    if operation in ADMIN or ADMIN_FIELDS.get(operation) in given:
         return "admin"
-    return "act" if changes else "read"
+    return "act" if operation in ACT or registry.find(operation).reads else "admin"
 
 
 def require(caller: Caller, role: Role, what: str) -> None:

@@ -114,7 +114,7 @@ class McpSession:
     def _call(self, call: ToolCall) -> ToolAnswer:
         tool = self._tools.find(call.tool)
         if tool is not None:
-            wanted = needed(tool.operation.name, changes=True)
+            wanted = needed(tool.operation.name, changes=True, given=call.arguments)
             if not self.caller.may(wanted):
                 said = f"wrong_role: {call.tool} needs a token with the role {wanted}"
                 return ToolAnswer(said, failed=True)

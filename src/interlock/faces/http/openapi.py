@@ -17,19 +17,15 @@ from msgspec import inspect as kinds
 from interlock.core import validate
 from interlock.core.decision import Outcome
 from interlock.faces import schema as schemas
-from interlock.faces.http.access import CODES, needed
-from interlock.faces.http.operations import Endpoint, endpoints
+from interlock.faces.http.access import ADMIN_FIELDS, CODES, OF_OWNERS, needed
+from interlock.faces.http.examples import examples
+from interlock.faces.http.operations import CHANGING, Endpoint, endpoints
+from interlock.faces.http.own_paths import HANDLE, NAME, own_paths, response
 from interlock.faces.mcp.tools import in_argument_words
 from interlock.faces.schema import Schema
-from interlock.runtime.operation import Field
+from interlock.runtime.operation import Field, Operation
 from interlock.version import __version__
 
-_NAME: Schema = {
-    "type": "string",
-    "minLength": 1,
-    "maxLength": validate.NAME_LIMIT,
-    "pattern": validate.NAME_PATTERN,
-}
 _DURATION: Schema = {
     "anyOf": [
         {"type": "number", "minimum": 0, "maximum": validate.LONGEST},
@@ -44,14 +40,12 @@ _KINDS: dict[str, Schema] = {
     "flag": {"type": "boolean"},
     "grants": {"type": "string", "minLength": 1},
     "json": {},
-    "name": _NAME,
-    "names": _NAME,
+    "name": NAME,
+    "names": NAME,
     "text": {"type": "string"},
     "things": {"type": "string", "minLength": 1},
     "values": {"type": "object"},
 }
-_EVENTS = "Server-sent events: hello, change, resync and store; the id of a change is its revision."
-_HEADER = "The handle of a session, from POST /api/session; without one the caller's own name acts."
 
 
 @cache
@@ -66,7 +60,7 @@ def openapi() -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for endpoint in endpoints().values():
         paths[f"/api/{endpoint.path}"] = _path(endpoint, definitions)
-    paths |= _own_paths()
+    paths |= own_paths()
     whole = {
         "openapi": "3.1.0",
         "info": {
@@ -104,16 +98,22 @@ def _path(endpoint: Endpoint, definitions: dict[type[msgspec.Struct], Schema]) -
         "tags": [operation.name.partition(" ")[0]],
         "responses": _responses(answers),
     }
-    role = needed(operation.name, changes=not operation.reads)
-    session = {"name": "Interlock-Session", "in": "header", "schema": {"type": "string"}}
-    session = {**session, "description": _HEADER}
-    body = {"application/json": {"schema": request_schema(endpoint)}}
+    session: Schema = {
+        "name": "Interlock-Session",
+        "in": "header",
+        "schema": {"type": "string"},
+        "description": HANDLE,
+        "required": operation.needs == "session",
+    }
+    shown = examples(endpoint)
+    named = {str(number): {"value": each} for number, each in enumerate(shown, 1)}
+    body = {"application/json": {"schema": request_schema(endpoint), "examples": named}}
     id_ = operation.name.replace(" ", "_")
     whole: dict[str, Any] = {
         "post": {
             "operationId": id_,
             **about,
-            "description": f"Needs the role {role}.",
+            "description": _role(operation),
             "parameters": [session],
             "requestBody": {"required": bool(_required(endpoint)), "content": body},
         }
@@ -122,12 +122,23 @@ def _path(endpoint: Endpoint, definitions: dict[type[msgspec.Struct], Schema]) -
         whole["get"] = {
             "operationId": f"{id_}_get",
             **about,
-            "parameters": [*_parameters(endpoint), session],
+            "parameters": [*_parameters(endpoint, shown[0]), session],
         }
     return whole
 
 
-def _parameters(endpoint: Endpoint) -> list[Schema]:
+def _role(operation: Operation) -> str:
+    """Which role an operation needs, in words."""
+    name = operation.name
+    said = f"Needs the role {needed(name, changes=not operation.reads)}"
+    if field := CHANGING.get(name) or ADMIN_FIELDS.get(name):
+        said += f", and with {field} the role {needed(name, changes=True, given=(field,))}"
+    if name in OF_OWNERS:
+        said += "; for what the caller's own agent began, act"
+    return f"{said}."
+
+
+def _parameters(endpoint: Endpoint, shown: dict[str, Any]) -> list[Schema]:
     properties = request_schema(endpoint)["properties"]
     found = []
     for name, field in endpoint.fields.items():
@@ -137,6 +148,8 @@ def _parameters(endpoint: Endpoint) -> list[Schema]:
             described["content"] = {"application/json": {"schema": shape}}
         else:
             described["schema"] = _without_null(shape)
+            if name in shown and name != CHANGING.get(endpoint.operation.name):
+                described["example"] = shown[name]
         found.append({**described, "description": properties[name]["description"]})
     return found
 
@@ -172,7 +185,7 @@ def _shape(field: Field, types: tuple[kinds.Type, ...]) -> Schema:
         return dict(_FOREVER)
     if field.kind == "name" and field.default == "":
         return {"type": "string", "maxLength": validate.NAME_LIMIT}
-    return dict(_KINDS.get(field.kind, _NAME))
+    return dict(_KINDS.get(field.kind, NAME))
 
 
 def _without_null(shape: Schema) -> Schema:
@@ -198,12 +211,8 @@ def _responses(answers: list[tuple[type, Schema]]) -> dict[str, Any]:
             continue
         said = "done" if status == 200 else "not done"  # noqa: PLR2004
         shape = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
-        found[str(status)] = _response(said, shape)
-    return {**found, "default": _response("an error", error)}
-
-
-def _response(said: str, shape: Schema) -> dict[str, Any]:
-    return {"description": said, "content": {"application/json": {"schema": shape}}}
+        found[str(status)] = response(said, shape)
+    return {**found, "default": response("an error", error)}
 
 
 def _error() -> Schema:
@@ -211,75 +220,6 @@ def _error() -> Schema:
     known = schemas.named({})["Error"]
     codes = sorted({*known["properties"]["error"]["enum"], *CODES})
     return {**known, "properties": {**known["properties"], "error": {"enum": codes}}}
-
-
-def _own_paths() -> dict[str, Any]:
-    """What the server offers beside the operations."""
-    error = {"default": _response("an error", {"$ref": "#/$defs/Error"})}
-    handle = {"name": "Interlock-Session", "in": "header", "required": True}
-    header = {**handle, "schema": {"type": "string"}, "description": _HEADER}
-    any_object = _response("done", {"type": "object"})
-    asked = {
-        "type": "object",
-        "properties": {
-            "agent": {**_NAME, "description": "its name; the caller's own unless given"},
-            "ttl": {
-                "type": "number", "minimum": 1, "maximum": 86400,
-                "description": "seconds that it lives after its last request",
-            },
-            "can": {"type": "array", "items": _NAME, "description": "its abilities"},
-        },
-        "additionalProperties": False,
-    }  # fmt: skip
-    begin = {"200": any_object, **error}
-    after = {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}}
-    stream = {"description": _EVENTS, "content": {"text/event-stream": {}}}
-    return {
-        "/api/session": {
-            "post": {
-                "operationId": "session_begin",
-                "summary": "begin a session; its handle is for the header Interlock-Session",
-                "requestBody": {"content": {"application/json": {"schema": asked}}},
-                "responses": begin,
-            },
-            "delete": {
-                "operationId": "session_end",
-                "summary": "end a session, which releases what it holds",
-                "parameters": [header],
-                "responses": begin,
-            },
-        },
-        "/api/session/beat": {
-            "post": {
-                "operationId": "session_beat",
-                "summary": "renew a session",
-                "parameters": [header],
-                "responses": begin,
-            }
-        },
-        "/api/overview": {
-            "get": {
-                "operationId": "overview",
-                "summary": "what needs a person, agents, tasks, locks and problems in one answer",
-                "responses": begin,
-            }
-        },
-        "/api/events": {
-            "get": {
-                "operationId": "events",
-                "summary": "follow every event as it is recorded",
-                "parameters": [after],
-                "responses": {"200": stream, **error},
-            }
-        },
-        "/healthz": {
-            "get": {
-                "operationId": "healthz",
-                "summary": "whether the store takes a commit and shows it again",
-                "responses": {"200": any_object, "503": any_object},
-            }
-        },
-    }
 
 
 def _placed(value: Any) -> Any:  # noqa: ANN401 - JSON

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT = 50.0
 """Seconds that a call waits at most: clients and proxies give up after a minute."""
-CHANGING = {"inbox": "ack"}
+CHANGING = {"inbox": "ack", "swarm trust": "forgive"}
 """Operations that read unless this flag is given."""
 _LEFT_OUT = {
     "agent log": frozenset({"upload"}),
@@ -66,6 +66,13 @@ class Endpoint:
         """Whether a request may change anything."""
         flag = CHANGING.get(self.operation.name)
         return not self.reads or (flag is not None and bool(getattr(request, flag)))
+
+    def given(self, request: Request) -> frozenset[str]:
+        """The fields of a request that are not as they would be without being given."""
+        known = self.fields.values()
+        return frozenset(
+            [each.name for each in known if getattr(request, each.attribute) != each.default]
+        )
 
     def joins(self, request: Request) -> bool:
         """Whether a request may wait, and so needs a session that lives as long."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from interlock.faces.cli.parse import Parsed
+    from interlock.faces.http.access import Access, StoreTokens
     from interlock.faces.http.app import Server
     from interlock.nouns.fleet.server_noun import UpRequest
     from interlock.steps import Op
@@ -44,12 +45,30 @@ def up(parsed: Parsed) -> int:
     if request.token is not None or request.list_tokens or request.revoke is not None:
         return _tokens(parsed, request)
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401
         from starlette import applications  # noqa: F401
     except ImportError:
         raise BadInput(MISSING) from None
-    from interlock.faces.http.access import Access, StoreTokens, is_loopback, listening_names
-    from interlock.faces.http.app import Server, make_app
+    server = _server(parsed, request)
+    bound = _bound_unix(request.socket) if request.socket else _bound(request.host, request.port)
+    address = request.socket or _address(bound)
+    if not request.socket:  # cookies of one host are shared by all ports
+        server.access.cookie = f"interlock_{bound.getsockname()[1]}"
+    answer(parsed, Serving(url=address, agent=server.access.agent))
+    try:
+        asyncio.run(_serve(server, bound, address))
+    finally:
+        server.close()
+        if request.socket:
+            with suppress(OSError):
+                os.unlink(request.socket)
+    return 0
+
+
+def _server(parsed: Parsed, request: UpRequest) -> Server:
+    """What all requests share, on the store that the command means."""
+    from interlock.faces.http.access import StoreTokens
+    from interlock.faces.http.app import Server
     from interlock.faces.http.clients import Clients
 
     identity = CommandIdentity(parsed.common, anew=True)
@@ -60,41 +79,22 @@ def up(parsed: Parsed) -> int:
     clients = Clients(lambda: _opened(place), key=identity.key or "")
     place = url_of(clients.store, place)  # the command may leave its folder
     speak_up()
-    open_ = request.socket is not None or is_loopback(request.host)
-    hosts = listening_names(request.host) | set(request.allow_host)
-    if is_loopback(request.host):
-        hosts = set(request.allow_host)
-    access = Access(
+    access = _access(request, agent, StoreTokens(clients))
+    return Server(clients, access, validate.duration(request.longest_wait, "longest wait"))
+
+
+def _access(request: UpRequest, agent: str, tokens: StoreTokens) -> Access:
+    """Which callers are accepted: those of this machine, or those with a token."""
+    from interlock.faces.http.access import Access, is_loopback, listening_names
+
+    local = is_loopback(request.host)
+    names = [] if local else listening_names(request.host)
+    return Access(
         agent=agent,
-        hosts=hosts,
-        open_=open_ and not request.require_token,
-        tokens=StoreTokens(clients),
+        hosts={*request.allow_host, *names},
+        open_=(request.socket is not None or local) and not request.require_token,
+        tokens=tokens,
     )
-    longest = validate.duration(request.longest_wait, "longest wait")
-    server = Server(clients, access, longest)
-    bound = _bound_unix(request.socket) if request.socket else _bound(request.host, request.port)
-    config = uvicorn.Config(
-        make_app(server),
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        date_header=True,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=_PATIENCE,
-        h11_max_incomplete_event_size=64 * 1024,
-    )
-    address = request.socket or _address(bound)
-    access.cookie = f"interlock_{bound.getsockname()[1]}" if not request.socket else "interlock"
-    answer(parsed, Serving(url=address, agent=agent))
-    try:
-        asyncio.run(_serve(config, server, bound, address))
-    finally:
-        server.close()
-        if request.socket:
-            with suppress(OSError):
-                os.unlink(request.socket)
-    return 0
 
 
 def _tokens(parsed: Parsed, request: UpRequest) -> int:
@@ -146,8 +146,10 @@ def _shown(url: str) -> bool:
     return False
 
 
-async def _serve(config: object, server: Server, bound: socket.socket, address: str) -> None:
+async def _serve(server: Server, bound: socket.socket, address: str) -> None:
     import uvicorn
+
+    from interlock.faces.http.app import make_app
 
     class Uvicorn(uvicorn.Server):
         """Ends the streams first; by itself uvicorn would wait for them without limit."""
@@ -170,8 +172,19 @@ async def _serve(config: object, server: Server, bound: socket.socket, address: 
                 for each, handler in before.items():
                     signal.signal(each, handler)
 
+    config = uvicorn.Config(
+        make_app(server),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        date_header=True,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=_PATIENCE,
+        h11_max_incomplete_event_size=64 * 1024,
+    )
     server.start(address)
-    await Uvicorn(config).serve(sockets=[bound])  # type: ignore[arg-type]
+    await Uvicorn(config).serve(sockets=[bound])
 
 
 def _opened(place: str) -> Store:

@@ -61,6 +61,18 @@ def session_overview() -> Op[SessionOverview]:
     )
 
 
+def able_agents() -> Op[dict[str, frozenset[str]]]:
+    """The abilities that live sessions report, each with the agents that have it."""
+    reports = yield from all_reports()
+    live = yield from looked_up(map(keys.live, reports))
+    found: dict[str, set[str]] = {}
+    for session, report in reports.items():
+        if live[keys.live(session)] is not None:
+            for ability in report.can:
+                found.setdefault(ability, set()).add(report.agent)
+    return {ability: frozenset(agents) for ability, agents in found.items()}
+
+
 def all_sessions() -> Op[list[Session]]:
     """All sessions."""
     return _all(decode_session, (yield from every(keys.SESSIONS)))

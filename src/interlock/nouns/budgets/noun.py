@@ -90,6 +90,7 @@ NOUN = Noun(
             outcomes=get_args(core.DropBudgetOutcome),
             needs="agent",
             call="budgets.drop",
+            examples=("interlock budget drop agent/ada --agent lead",),
         ),
         Operation(
             name="budget count",

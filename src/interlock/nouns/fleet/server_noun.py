@@ -153,7 +153,7 @@ NOUN = Noun(
         ),
         Operation(
             name="up",
-            help="serve the page and the HTTP API, by default on this machine alone",
+            help="serve the page, the HTTP API, MCP and A2A; by default on this machine",
             request=UpRequest,
             outcomes=(
                 Serving,

@@ -99,7 +99,7 @@ class ReservationCalls(Calls[D]):
         texts = pattern_texts(patterns, place) if patterns else ()
         if not texts and validate.token(token) is None and not validate.flag(all, "all"):
             raise BadInput("what is to be released? give the patterns, a token, or all (--all)")
-        other = validate.agent_name(holder) if holder else ""
+        other = "" if holder is None else _holder(holder)
         return unreserve(
             self._service,
             self.context.me().actor,
@@ -140,7 +140,7 @@ class ReservationCalls(Calls[D]):
             self.context.runner,
             place,
             pattern_texts(paths, place) if paths else (),
-            validate.agent_name(holder) if holder else "",
+            "" if holder is None else _holder(holder),
             validate.limit(limit),
         )
 
@@ -187,3 +187,8 @@ def _place(repository: str) -> Repository:
         return place
     name = validate.name(repository, "name of the repository")
     return Repository(name, place.root, place.fold)
+
+
+def _holder(text: str) -> str:
+    """The name of the agent whose reservations are meant; no agent is called '' or ``all``."""
+    return validate.own_agent_name(validate.agent_name(text))

@@ -186,6 +186,7 @@ NOUN = Noun(
             outcomes=get_args(RegisterOutcome),
             needs="agent",
             call="swarms.register",
+            local=lambda _request: True,  # the key, and often the bus, is a file
             examples=("interlock swarm register shop --bus ./bus.db --key ops --agent ada",),
         ),
         Operation(
@@ -194,6 +195,7 @@ NOUN = Noun(
             request=SwarmsList,
             outcomes=(SwarmList, SwarmStateList, NotRegistered),
             needs="store",
+            reads=True,
             act=_list,
             examples=("interlock swarm list --snapshots",),
         ),
@@ -216,7 +218,7 @@ NOUN = Noun(
             examples=(
                 "interlock swarm allow bank --key SHA256:... --agent ada",
                 "interlock swarm allow bank --first-use --agent ada",
-                "interlock swarm allow bank --rate 500/1h --agent ada",
+                "interlock swarm allow bank --first-use --rate 500/1h --agent ada",
             ),
         ),
         Operation(
@@ -234,6 +236,7 @@ NOUN = Noun(
             request=SwarmTrust,
             outcomes=get_args(TrustOutcome),
             needs="store",
+            reads=True,
             call="swarms.trust",
             examples=("interlock swarm trust bank", "interlock swarm trust bank --forgive"),
         ),

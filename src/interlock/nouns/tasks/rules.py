@@ -49,13 +49,18 @@ def cancel(
     status = changes.facts.status(id_)
     if status is None or changes.is_hidden(status):
         return Decision(outcome=absent(id_, status))
-    if status.state == "failed" and status.reason.startswith(_CANCELLED):
+    if is_cancelled(status.state, status.reason):
         return Decision(outcome=task_outcomes.TaskCancelled(task=id_, already=True))
     if status.state not in OPEN:
         over = f"it is {status.state} already; nothing is left to cancel"
         return Decision(outcome=task_outcomes.Unchanged(task=id_, state=status.state, reason=over))
     _cancel(changes, id_, status, agent, reason)
     return changes.decision(task_outcomes.TaskCancelled(task=id_), "task.cancel", f"task/{id_}")
+
+
+def is_cancelled(state: task.State, reason: str) -> bool:
+    """Whether a task of this state and reason was cancelled, and not failed by its worker."""
+    return state == "failed" and reason.startswith(_CANCELLED)
 
 
 def cancel_open(changes: TaskChanges, ids: Sequence[str], agent: str, reason: str) -> int:

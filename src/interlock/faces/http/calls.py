@@ -1,0 +1,117 @@
+"""A request for an operation, carried out in a thread in the name of an agent."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from interlock.core import keys, validate
+from interlock.faces import give_back
+from interlock.faces.http.access import Refused
+from interlock.faces.http.operations import Endpoint, answer
+from interlock.faces.http.replies import json_reply, until_left
+from interlock.runtime.stoppable import stoppable
+from interlock.steps import Op, Read, drive
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from interlock.client import Fleet
+    from interlock.faces.http.app import Server
+    from interlock.runtime.operation import Request as OperationRequest
+
+
+class Actor(NamedTuple):
+    """In whose name a request acts; without a session as a shell command does."""
+
+    agent: str
+    session: str
+
+
+class Call:
+    """One request for an operation, carried out in a thread."""
+
+    def __init__(
+        self,
+        server: Server,
+        endpoint: Endpoint,
+        asked: OperationRequest,
+        actor: Actor,
+        stopped: threading.Event,
+    ) -> None:
+        self._server = server
+        self._endpoint = endpoint
+        self._asked = asked
+        self._actor = actor
+        self._stopped = stopped
+
+    def client(self) -> Fleet:
+        """The client that the request acts through."""
+        clients, actor = self._server.clients, self._actor
+        if actor.session:
+            return clients.of_session(actor.session).fleet
+        return clients.of_agent(actor.agent)
+
+    def run(self) -> Any:  # noqa: ANN401 - as the operation answers
+        """The outcome; None if the call was stopped while it waited."""
+        clients, actor = self._server.clients, self._actor
+        waits = self._endpoint.joins(self._asked)
+        if actor.session and waits:
+            with clients.of_session(actor.session).kept() as fleet:
+                return self._act(fleet)
+        if waits:
+            with clients.joined(actor.agent) as fleet:
+                return self._act(fleet)
+        return self._act(self.client())
+
+    def _act(self, fleet: Fleet) -> Any:  # noqa: ANN401
+        from interlock.client import METHODS
+        from interlock.nouns.fleet.calls import FleetCalls
+
+        operation = self._endpoint.operation
+
+        def carry_out(calls: FleetCalls, asked: OperationRequest) -> Op[Any]:
+            return stoppable(operation.carry_out(calls, asked, remote=True), self._is_over)
+
+        method = METHODS["grants" if operation.grants else "call"](carry_out)
+        return method(FleetCalls(fleet.context), self._asked)
+
+    def _is_over(self) -> bool:
+        return self._stopped.is_set() or self._server.stopping.is_set()
+
+
+async def carry_out(
+    server: Server, request: Request, endpoint: Endpoint, asked: OperationRequest, actor: Actor
+) -> Response:
+    """Carry out an operation; a grant that comes after its caller left is given back."""
+    stopped = threading.Event()
+    call = Call(server, endpoint, asked, actor, stopped)
+    if not endpoint.joins(asked) and not endpoint.may_wait(asked):
+        return json_reply(*answer(await server.in_thread(call.run)))
+    outcome, left = await until_left(request, server.waiting(call.run), stopped)
+    if outcome is None:
+        raise Refused(503, "stopped", "the server ends, or the caller left, while this waited")
+    if left and (grants := give_back.unused_grants(outcome)):
+        await server.in_thread(lambda: give_back.release(call.client(), grants))
+    return json_reply(*answer(outcome))
+
+
+def is_own(fleet: Fleet, operation: str, asked: Any, agent: str) -> bool:  # noqa: ANN401
+    """Whether a request for an admin is about what its own agent began (``OF_OWNERS``)."""
+    if operation == "task cancel":
+        return getattr(fleet.tasks.show(asked.task), "published_by", None) == agent
+    if operation == "merge cancel":
+        return getattr(fleet.merges.show(asked.merge), "by", None) == agent
+    if operation == "request cancel":
+        return bool(drive(_sender(asked.request), fleet.store) == agent)
+    return operation == "unreserve" and bool(asked.holder == agent)
+
+
+def _sender(request: str) -> Op[str | None]:
+    """The agent that sent a request to another swarm."""
+    from interlock.nouns.requests.exchange import decode_request
+
+    key = keys.request(validate.name(request, "request"))
+    found = decode_request((yield Read(key))[key])
+    return None if found is None else found.agent

@@ -1,0 +1,89 @@
+"""What every route needs: the body of a request, replies, waits that end when a caller left."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from starlette.responses import Response
+
+from interlock.errors import TooLarge
+from interlock.faces.http.access import Refused
+from interlock.faces.http.operations import error_answer
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+T = TypeVar("T")
+
+MOST_BODY = 8 * 1024 * 1024
+"""Bytes of a body: more than any value that the store takes."""
+SLOWEST_BODY = 30.0
+"""Seconds in which a body has to arrive."""
+
+
+async def read_body(request: Request) -> bytes:
+    """The body of a request, within its limits."""
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip()
+    if kind.lower() != "application/json":
+        raise Refused(415, "wrong_type", "send application/json")
+    try:
+        async with asyncio.timeout(SLOWEST_BODY):
+            return await request.body()
+    except TimeoutError:
+        raise Refused(408, "too_slow", "the body did not arrive in time; send it again") from None
+
+
+async def until_left(
+    request: Request, work: Awaitable[T], stopped: threading.Event
+) -> tuple[T, bool]:
+    """The result of work, and whether the caller left; ``stopped`` is set as soon as it did."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        stopped.set()
+        return await working, leaving.done() and not leaving.cancelled()
+    finally:
+        leaving.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def json_reply(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response:
+    """A reply in JSON, which nothing on its way may keep."""
+    more = {"Cache-Control": "no-store", **(headers or {})}
+    return Response(body, status, more, media_type="application/json")
+
+
+def error_reply(error: Exception) -> Response:
+    """The reply for an error."""
+    return json_reply(*error_answer(error))
+
+
+async def failed(_: Request, error: Exception) -> Response:
+    """The reply for an error that no route expected."""
+    status = getattr(error, "status_code", None)
+    if status == TooLarge.http_status:
+        return error_reply(TooLarge(f"a body has at most {MOST_BODY} bytes"))
+    return error_reply(error)
+
+
+async def no_route(request: Request, _: Exception | None = None) -> Response:
+    """The reply for a path that leads nowhere."""
+    path = request.url.path[:80]
+    said = f"there is nothing at {path!r}; see /openapi.json"
+    return error_reply(Refused(404, "no_route", said))
+
+
+async def no_method(request: Request, _: Exception | None = None) -> Response:
+    """The reply for a method that is not for this path."""
+    said = f"{request.method[:20]} is not for this path; see /openapi.json"
+    response = error_reply(Refused(405, "wrong_method", said))
+    response.headers["Allow"] = "POST" if request.method == "GET" else "GET, POST"
+    return response
