@@ -44,6 +44,7 @@ MAY_IMPORT = {
         "nouns",
         "client_context",
         "check_record",  # ``record verify`` judges with it
+        "store_location",  # the git folders of a worktree
         "threads",  # looks at the outside side by side
         "testing",  # the type of an outcome of ``selftest``
     },

@@ -94,23 +94,22 @@ def main_worktree(start: str) -> str | None:
     root = next((f for f in _upward(start) if os.path.lexists(os.path.join(f, ".git"))), None)
     if root is None:
         return None
-    git = os.path.join(root, ".git")
-    if os.path.isdir(git):
-        return root
-    common = _common_dir(git)
-    if common is None:
+    own, common = git_folders(os.path.join(root, ".git"))
+    if own == common:  # the main worktree itself, or a submodule
         return root
     return os.path.dirname(common) if os.path.basename(common) == ".git" else common
 
 
-def _common_dir(git: str) -> str | None:
-    """The folder that a linked worktree's ``.git`` file names; None for a submodule."""
+def git_folders(git: str) -> tuple[str, str]:
+    """The git folder of the worktree with this ``.git``, and the one that all worktrees share."""
+    if os.path.isdir(git):
+        return git, git
     text = _first_line(git)
     if not text.startswith("gitdir: "):
-        return None
-    folder = os.path.join(os.path.dirname(git), text.removeprefix("gitdir: "))
-    common = _first_line(os.path.join(folder, "commondir"))
-    return os.path.realpath(os.path.join(folder, common)) if common else None
+        return git, git
+    own = os.path.realpath(os.path.join(os.path.dirname(git), text.removeprefix("gitdir: ")))
+    common = _first_line(os.path.join(own, "commondir"))
+    return own, os.path.realpath(os.path.join(own, common)) if common else own
 
 
 def _first_line(path: str) -> str:

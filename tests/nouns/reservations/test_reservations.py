@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from interlock.errors import BadInput, NotAllowed, TooLarge
+from interlock.nouns.reservations import repository
 from interlock.nouns.reservations import reservation as r
 from interlock.nouns.reservations.calls import ReservationCalls
 from interlock.testing.audit import audit
-from interlock.testing.testbed import Client, Testbed
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 def files(client: Client) -> ReservationCalls:
@@ -62,6 +65,34 @@ def test_the_same_again_extends_it(clients: Any) -> None:
     assert isinstance(reserve(bob, "a"), r.ReservationConflict)
 
 
+def test_one_that_ends_with_another_session_is_not_extended(clients: Any) -> None:
+    """The agent's own second session reserves it for itself: the first one may end at any time."""
+    ada, bob, _, bed = clients
+    second = bed.client("ada")
+    reserve(ada, "a")
+    assert isinstance(reserve(ada, "a"), r.ReservationExtended)
+    assert isinstance(reserve(second, "a", ttl=3600), r.Reserved)
+    ada.run(ada.agents.leave())
+    assert isinstance(reserve(second, "a", ttl=3600), r.ReservationExtended)
+    assert isinstance(reserve(bob, "a"), r.ReservationConflict)
+
+
+def test_an_expired_one_is_not_extended_while_another_agent_takes_it_over() -> None:
+    """At whichever step of the other agent: one of the two gets it."""
+    for steps in range(40):
+        bed = Testbed()
+        ada, bob = bed.remote("ada"), bed.remote("bob")
+        reserve(ada, "a", ttl=10)
+        bed.clock.advance(11)
+        taking = Stepper(files(bob).reserve("a", ttl=60), bob.store, bob.clock)
+        moved = [taking.go() for _ in range(steps)]
+        got: list[object] = [reserve(ada, "a", ttl=60), taking.run().result()]
+        assert [isinstance(each, r.ReservationConflict) for each in got].count(True) == 1
+        if not all(moved):
+            return
+    raise AssertionError("the reservation takes more steps than that")
+
+
 def test_shared_ones_conflict_only_with_exclusive_ones(clients: Any) -> None:
     ada, bob, eve, _ = clients
     assert reserve(ada, "docs", shared=True)
@@ -85,6 +116,43 @@ def test_a_repository_has_its_own_reservations(clients: Any) -> None:
     assert isinstance(reserve(bob, "a", repository="shop"), r.ReservationConflict)
 
 
+def test_links_are_followed_up_to_a_wildcard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file has one name; a link has its own name and that of its target."""
+    (tmp_path / "shop/src/deep").mkdir(parents=True)
+    (tmp_path / "shop/.git").mkdir()
+    (tmp_path / "other").symlink_to("shop")
+    for link, target in (("lib", "src"), ("m.py", "src/m.py"), ("out", "/etc"), ("here", ".")):
+        (tmp_path / "shop" / link).symlink_to(target)
+    monkeypatch.chdir(tmp_path / "shop/src")
+    place = repository.find()
+    assert place == repository.find(f"{tmp_path}/other/lib/deep")
+    assert place.root == os.path.realpath(tmp_path / "shop")
+    for text, found in {
+        "src/m.py": ("src/m.py",),
+        "lib/m.py": ("src/m.py",),
+        "/lib/new/": ("src/new/",),
+        "lib/*.py": ("src/*.py",),
+        "here/*.py": ("/*.py",),
+        "here/lib/deep/**": ("src/deep/**",),
+        "m.py": ("m.py", "src/m.py"),
+        "lib": ("lib", "src"),
+        "out/passwd": ("out/passwd",),
+        "*/m.py": ("*/m.py",),
+        f"{tmp_path}/other/lib/m.py": ("/src/m.py",),
+    }.items():
+        assert place.patterns(text) == found
+    bed = Testbed()
+    ada, bob = bed.client("ada"), bed.client("bob")
+    assert reserve(ada, "m.py")
+    assert isinstance(reserve(bob, "lib/m.py"), r.ReservationConflict)
+    assert bob.run(bob.fleet.why("lib/m.py")).by == "ada"
+    assert unreserve(ada, "m.py")
+    assert reserve(bob, "lib/m.py")
+    assert ada.run(ada.fleet.why("m.py")).by == "bob"
+
+
 def test_warn_reserves_in_spite_of_others(clients: Any) -> None:
     ada, bob, *_ = clients
     reserve(ada, "a")
@@ -103,7 +171,7 @@ def test_a_queued_one_is_served_by_the_commit_that_ends_what_is_in_its_way(clien
     done = unreserve(ada, "src")
     assert done.next == ("bob",)  # eve waits behind bob, who came first
     assert states(ada) == [("src/a", "bob", "reserved"), ("src/a/x", "eve", "queued")]
-    assert isinstance(reserve(bob, "src/a"), r.ReservationExtended)
+    assert isinstance(reserve(bob, "src/a", ttl=100), r.ReservationExtended)
     assert unreserve(bob, all=True).next == ("eve",)
     assert audit(bed.store) == []
 
@@ -121,7 +189,7 @@ def test_a_waiter_that_does_not_sleep_gets_a_message_once_it_is_served(clients: 
     assert mail(bob) == []
     unreserve(ada, "src")
     assert mail(bob) == [("reserved for you now for 100 s: src/a, src/b", queued.grant)]
-    assert isinstance(reserve(bob, "src/a", "src/b"), r.ReservationExtended)
+    assert isinstance(reserve(bob, "src/a", "src/b", ttl=100), r.ReservationExtended)
     eve.run(eve.fleet.maintain())
     assert len(mail(bob)) == 1
     unreserve(bob, all=True)
@@ -155,6 +223,42 @@ def test_a_wait_sleeps_until_it_is_served_or_the_time_is_up(clients: Any) -> Non
     assert isinstance(refused, r.ReservationConflict)
     assert refused.holder == "bob"
     assert states(ada) == [("a", "bob", "reserved")]
+
+
+def test_waiters_for_one_file_are_served_one_after_the_other(clients: Any) -> None:
+    """Waiters with a ttl, as commands are: the first one served is in the way of the second."""
+    ada, bob, eve, bed = clients
+    reserve(ada, "a")
+    waits = [each.start(files(each).reserve("a", wait=60, ttl=90)) for each in (bob, eve)]
+    assert unreserve(ada, "a").next == ("bob",)
+    assert isinstance(waits[0].run().result(), r.Reserved)
+    assert not waits[1].run().done
+    assert unreserve(bob, "a").next == ("eve",)
+    assert isinstance(waits[1].run().result(), r.Reserved)
+    assert audit(bed.store) == []
+
+
+def test_maintain_serves_waiters_for_one_file_one_after_the_other(clients: Any) -> None:
+    ada, bob, eve, bed = clients
+    reserve(ada, "a", ttl=5)
+    for each in (bob, eve):
+        each.start(files(each).reserve("a", wait=60, ttl=90))
+    bed.clock.advance(6)
+    ada.run(ada.fleet.maintain())
+    assert states(ada) == [("a", "bob", "reserved"), ("a", "eve", "queued")]
+
+
+def test_an_agent_that_keeps_its_place_and_goes_on_is_in_no_deadlock(clients: Any) -> None:
+    ada, bob, _, bed = clients
+    reserve(ada, "a")
+    reserve(bob, "b")
+    assert isinstance(reserve(ada, "b", wait=5, on_conflict="queue"), r.ReservationQueued)
+    waits = bob.start(files(bob).reserve("a", wait=60))
+    assert not waits.done
+    unreserve(ada, "a")
+    assert isinstance(waits.run().result(), r.Reserved)
+    assert unreserve(bob, "b").next == ("ada",)
+    assert audit(bed.store) == []
 
 
 def test_a_dead_holder_is_passed_over_and_its_waiter_goes_first(clients: Any) -> None:

@@ -14,6 +14,8 @@ import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
 
+from interlock import store_location
+
 MOST = 500
 """Changed files that are looked at."""
 _LARGEST = 256 * 1024
@@ -25,7 +27,7 @@ def note_edits(root: str, agent: str, paths: Iterable[str]) -> None:
     """Note how files look after an edit, for the hooks of other agents."""
     lines = [json.dumps([path, agent, look(root, path)]) for path in paths]
     file = _file(root)
-    if not lines or file is None:
+    if not lines:
         return
     with suppress(OSError):
         if os.path.getsize(file) > _LARGEST:
@@ -38,7 +40,7 @@ def edited(root: str) -> dict[str, tuple[str, list[int]]]:
     """The last edit of each file: the agent, and how the file looked after it."""
     found: dict[str, tuple[str, list[int]]] = {}
     file = _file(root)
-    for each in (f"{file}.old", file) if file else ():
+    for each in (f"{file}.old", file):
         with suppress(OSError), open(each, encoding="utf-8") as lines:
             for line in lines:
                 with suppress(ValueError):  # a line that is being written
@@ -48,15 +50,21 @@ def edited(root: str) -> dict[str, tuple[str, list[int]]]:
 
 
 def changed(root: str) -> list[str]:
-    """The files that differ from the last commit, and new ones, as git names them."""
-    done = subprocess.run(
-        ["git", "--no-optional-locks", "status", "--porcelain=v1", "-z", "-uall"],  # noqa: S607
-        cwd=root,
-        capture_output=True,
-        timeout=_PATIENCE,
-        check=False,
-        env={**os.environ, "LC_ALL": "C"},
-    )
+    """The files that differ from the last commit, and new ones, as git names them.
+
+    TimeoutError if git needs too long.
+    """
+    try:
+        done = subprocess.run(
+            ["git", "--no-optional-locks", "status", "--porcelain=v1", "-z", "-uall"],  # noqa: S607
+            cwd=root,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(f"git status takes longer than {_PATIENCE:g} s") from None
     if done.returncode:
         return []
     found: list[str] = []
@@ -80,12 +88,6 @@ def look(root: str, path: str) -> list[int]:
     return [found.st_mtime_ns, found.st_size]
 
 
-def _file(root: str) -> str | None:
-    git = os.path.join(root, ".git")
-    if os.path.isdir(git):
-        return os.path.join(git, "interlock-edits")
-    with suppress(OSError), open(git, encoding="utf-8") as link:
-        line = link.readline().strip()
-        if line.startswith("gitdir: "):
-            return os.path.join(root, line.removeprefix("gitdir: "), "interlock-edits")
-    return None
+def _file(root: str) -> str:
+    own, _ = store_location.git_folders(os.path.join(root, ".git"))
+    return os.path.join(own, "interlock-edits")

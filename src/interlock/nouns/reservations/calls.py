@@ -170,7 +170,7 @@ class ReservationCalls(Calls[D]):
 
 def pattern_texts(texts: Iterable[str], place: Repository) -> tuple[str, ...]:
     """Patterns as a caller wrote them, each once."""
-    found = tuple(dict.fromkeys(place.pattern(text) for text in texts))
+    found = tuple(dict.fromkeys(each for text in texts for each in place.patterns(text)))
     if not found:
         raise BadInput("no pattern was given; give a path or a glob, such as 'src/*.py'")
     if len(found) > r.PATTERNS:
@@ -186,7 +186,7 @@ def _place(repository: str) -> Repository:
     if not repository:
         return place
     name = validate.name(repository, "name of the repository")
-    return Repository(name, place.root, place.fold)
+    return place if name == place.name else Repository(name, place.root, place.fold, named=True)
 
 
 def _holder(text: str) -> str:

@@ -140,6 +140,14 @@ def overlap(wanted: Reservation, entry: Entry, path: Pattern | None = None) -> O
 
 
 def same(one: Reservation, other: Reservation) -> bool:
-    """Whether two reservations of an agent are for the same."""
+    """Whether two reservations of an agent are for the same files, and end in the same way.
+
+    One ends with its session, the other after its ttl: to extend the first would promise a time
+    that it does not live.
+    """
     mine = (frozenset(one.patterns), one.shared, one.tree)
-    return mine == (frozenset(other.patterns), other.shared, other.tree)
+    if mine != (frozenset(other.patterns), other.shared, other.tree):
+        return False
+    if one.ttl is None or other.ttl is None:
+        return one.ttl is other.ttl and one.session == other.session
+    return True

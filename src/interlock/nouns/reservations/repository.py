@@ -5,6 +5,9 @@ INTERLOCK_REPOSITORY, else the last part of the address of the remote ``origin``
 the folder of the main worktree or of the bare repository, without ``.git``.  The root is that of
 the worktree, where paths are relative to.  Outside of a repository, and in a bare one, the folder
 itself is the root.
+
+A file has one name: symbolic links above it are followed, also those above the root.  A path that
+is a link itself has two: its own, which ``git`` knows, and that of the file that is written.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from unicodedata import normalize
 
 from msgspec import Struct
 
+from interlock import store_location
 from interlock.core import validate
 from interlock.errors import BadInput
+from interlock.nouns.reservations import pattern
 
 _ORIGIN = re.compile(r'^\s*\[remote "origin"\]\s*$')
 _SECTION = re.compile(r"^\s*\[")
@@ -26,11 +31,16 @@ _FOLDS = re.compile(r"^\s*ignorecase\s*=\s*true\s*$", re.IGNORECASE)
 
 
 class Repository(Struct, frozen=True):
-    """A worktree of a repository: the name, the root, and whether its file system ignores case."""
+    """A worktree of a repository: the name, the root, and whether its file system ignores case.
+
+    ``named`` says that a caller named another repository than that of its folder: its links are
+    unknown here.
+    """
 
     name: str
     root: str
     fold: bool = False
+    named: bool = False
 
     def relative(self, path: str, folder: str = "") -> str:
         """A path of the file system, from the root; BadInput if it lies outside.
@@ -40,11 +50,9 @@ class Repository(Struct, frozen=True):
         """
         whole = os.path.normpath(os.path.join(folder or self.root, path))
         parent, name = os.path.split(whole)
-        for parent_ in (parent, os.path.realpath(parent)):
-            for root in (self.root, os.path.realpath(self.root)):
-                found = os.path.relpath(os.path.join(parent_, name), root)
-                if found != ".." and not found.startswith("../"):
-                    return normalize("NFC", found)
+        for real in (os.path.join(os.path.realpath(parent), name), os.path.realpath(whole)):
+            if (found := self._inside(real)) is not None:
+                return normalize("NFC", found)
         raise BadInput(f"{path!r:.200} lies outside of the repository {self.root}")
 
     def contains(self, path: str, folder: str = "") -> bool:
@@ -55,16 +63,42 @@ class Repository(Struct, frozen=True):
             return False
         return True
 
-    def pattern(self, text: str) -> str:
-        """A pattern as a caller wrote it; an absolute path becomes one from the root."""
-        if not str(text).startswith("/"):  # what is no text is refused later
+    def patterns(self, text: str) -> tuple[str, ...]:
+        """A pattern as a caller wrote it, from the root, with links followed up to a wildcard.
+
+        A path that is a link brings the pattern of its target along.
+        """
+        text = self._from_root(text)
+        if self.named or str(text) != text or text.startswith("!"):
+            return (text,)  # what is no text or no pattern is refused later
+        segments = text.removeprefix("./").strip("/").split("/")
+        if not {"", ".", ".."}.isdisjoint(segments):
+            return (text,)
+        marked = (at for at, each in enumerate(segments) if pattern.escaped(each) != each)
+        literal = min(next(marked, len(segments)), len(segments) - 1)
+        folder = os.path.join(self.root, *segments[:literal])
+        found = [text]
+        if (real := os.path.realpath(folder)) != folder and (above := self._inside(real)):
+            rest = "/".join(segments[literal:]) + ("/" if text.endswith("/") else "")
+            found = [f"/{rest}" if above == "." else f"{pattern.escaped(above)}/{rest}"]
+        whole = os.path.join(self.root, *segments)
+        if os.path.islink(whole) and (target := self._inside(os.path.realpath(whole))):
+            found += [pattern.escaped(target)] if target != "." else []
+        return tuple(found)
+
+    def _inside(self, real: str) -> str | None:
+        found = os.path.relpath(real, self.root)
+        return None if found == ".." or found.startswith("../") else found
+
+    def _from_root(self, text: str) -> str:
+        if not str(text).startswith("/"):
             return text
-        root = os.path.realpath(self.root)
-        for each in (self.root, root):
-            if text.startswith(f"{each}/"):
-                return text[len(each) :]
+        if text.startswith(f"{self.root}/"):
+            return text[len(self.root) :]
         first = text.split("/", 2)[1]
-        if first and os.path.lexists(f"/{first}") and not os.path.lexists(f"{root}/{first}"):
+        if first and os.path.lexists(f"/{first}") and not os.path.lexists(f"{self.root}/{first}"):
+            if self.contains(text):
+                return f"/{self.relative(text)}{'/' if text.endswith('/') else ''}"
             raise BadInput(
                 f"{text!r:.200} lies outside of the repository {self.root};"
                 " write the path from the root of the repository"
@@ -74,7 +108,7 @@ class Repository(Struct, frozen=True):
 
 def find(start: str | None = None) -> Repository:
     """The repository that a folder is in; None for the working directory."""
-    here = os.path.abspath(start or os.getcwd())
+    here = os.path.realpath(start or os.getcwd())
     named = os.environ.get("INTERLOCK_REPOSITORY", "")
     return _find(here, named)
 
@@ -85,7 +119,7 @@ def _find(here: str, named: str) -> Repository:
     if root is None:
         return Repository(_name(named or os.path.basename(here)), here)
     inside = os.path.join(root, ".git")
-    common = _common(inside) if os.path.lexists(inside) else root
+    common = store_location.git_folders(inside)[1] if os.path.lexists(inside) else root
     origin, folds = _config(os.path.join(common, "config"))
     main = os.path.dirname(common) if os.path.basename(common) == ".git" else common
     last = re.split(r"[/:\\]", origin.rstrip("/"))[-1] if origin else os.path.basename(main)
@@ -119,16 +153,6 @@ def _is_bare(folder: str) -> bool:
     return all(isdir(join(folder, name)) for name in ("objects", "refs")) and os.path.isfile(
         join(folder, "HEAD")
     )
-
-
-def _common(git: str) -> str:
-    """The folder that all worktrees of a repository share."""
-    if os.path.isdir(git):
-        return git
-    line = _text(git).partition("\n")[0]
-    folder = os.path.join(os.path.dirname(git), line.removeprefix("gitdir: "))
-    shared = _text(os.path.join(folder, "commondir")).strip()
-    return os.path.realpath(os.path.join(folder, shared) if shared else folder)
 
 
 def _config(path: str) -> tuple[str, bool]:

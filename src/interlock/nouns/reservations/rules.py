@@ -118,20 +118,18 @@ def refuse(wanted: Reservation, entries: Sequence[Entry]) -> Decision[r.ReserveO
 
 def extend(wanted: Reservation, mine: Reservation, token: int) -> Decision[r.ReserveOutcome]:
     """Renew a reservation of the same paths; the commit is not recorded."""
-    ttl = mine.ttl if wanted.ttl is None else wanted.ttl
     outcome = r.ReservationExtended(
         token=token,
         holder=mine.agent,
         patterns=mine.patterns,
         shared=mine.shared,
-        expires_in=ttl,
+        expires_in=wanted.ttl,
         grant=mine.id,
     )
-    if mine.live != keys.live(mine.id):  # it lives as long as its session
+    if wanted.ttl is None:  # it lives as long as its session
         return Decision(outcome=outcome)
-    return Decision(
-        outcome=outcome, puts=(Write(mine.live, {"agent": mine.agent}, ttl),), quiet=True
-    )
+    renewal = Write(mine.live, {"agent": mine.agent}, wanted.ttl)
+    return Decision(outcome=outcome, puts=(renewal,), quiet=True)
 
 
 class Ending(Struct, frozen=True, kw_only=True):
@@ -168,6 +166,7 @@ def serve(ending: Ending, alive: Alive, now: float) -> Served:
     puts: list[Write] = []
     served: list[Reservation] = []
     dropped: list[Reservation] = []
+    begun: set[str] = set()  # liveness keys that this commit writes: no store has them yet
     room = ending.room - len(deletes)
     for waiter in sorted(ending.queue, key=lambda each: each.order):
         size = 2 * len(waiter.of.patterns) + 8 + (_NOTICE if waiter.of.announce else 0)
@@ -180,9 +179,10 @@ def serve(ending: Ending, alive: Alive, now: float) -> Served:
             room -= size
             continue
         blocking = conflicting(waiter.of, entries, waiter.order)
-        if any(alive(each.of.live) for each in blocking):
+        if any(each.of.live in begun or alive(each.of.live) for each in blocking):
             continue
         granted = _served(waiter.of, now)
+        begun.add(granted.live)
         deletes += [keys.reserve_queue(repository, granted.id), *_wait_keys(repository, granted)]
         puts += _grant_writes(repository, granted)
         puts += _notice(repository, granted, waiter.of.since, now) if waiter.of.announce else ()

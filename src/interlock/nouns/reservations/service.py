@@ -147,7 +147,7 @@ class ReservationService:
         yield (keys.reserved_mark(repository), *own)
         entries = yield from entries_for(repository, parsed(wanted))
         known: Live = {}
-        mine = yield from self._own(repository, wanted, entries, known, base)
+        mine = yield from self._own(repository, wanted, entries, base)
         if mine is not None:
             return rules.extend(wanted, *mine)
         found = conflicting(wanted, entries)
@@ -174,10 +174,13 @@ class ReservationService:
         repository: str,
         wanted: Reservation,
         entries: Iterable[Entry],
-        known: Live,
         base: int,
     ) -> ReadOp[tuple[Reservation, int] | None]:
-        """A living reservation of the caller for the same, with its token."""
+        """A living reservation of the caller for the same, with its token.
+
+        The commit checks its liveness key: one that is gone never comes back, and another agent may
+        rely on that at this moment.
+        """
         first = wanted.patterns[0]
         mine = [
             each.of.id
@@ -191,10 +194,8 @@ class ReservationService:
             if item is None:
                 continue
             found = decode_reservation(item)
-            if same(found, wanted):
-                yield from learn(known, [found.live])
-                if known[found.live]:
-                    return found, base + item.revision
+            if same(found, wanted) and (yield (found.live,)).items[found.live] is not None:
+                return found, base + item.revision
         return None
 
     def _ending(

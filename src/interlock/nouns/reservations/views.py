@@ -137,7 +137,7 @@ def conflicts(
         entries = [Entry(decode_entry(item), item.created) for item in items]
     index = PatternIndex(each for each in entries if not each.of.queued)
     found: dict[str, tuple[Pattern, Entry]] = {}
-    mine = _asking(agent, "", place, tree)
+    mine = _asking(agent, (), place, tree)
     for path in wanted:
         for each in conflicting(mine, index.candidates(path), path=path):
             found.setdefault(each.of.id, (path, each))
@@ -147,12 +147,12 @@ def conflicts(
     )
 
 
-def _asking(agent: str, text: str, place: Repository, tree: str) -> Reservation:
+def _asking(agent: str, texts: tuple[str, ...], place: Repository, tree: str) -> Reservation:
     return Reservation(
         id="",
         agent=agent,
         session="",
-        patterns=(text,),
+        patterns=texts,
         live="",
         since=0.0,
         tree=tree,
@@ -166,8 +166,8 @@ def _asking(agent: str, text: str, place: Repository, tree: str) -> Reservation:
 def why_path(context: Context, name: str) -> Op[Why]:
     """Explain who may edit a path."""
     place = find()
-    text = patterns.escaped(place.relative(name))
-    found = yield from _explained(context, place, text, name)
+    texts = place.patterns(patterns.escaped(place.relative(name)))
+    found = yield from _explained(context, place, texts, name)
     if found is not None:
         return found
     return Why(
@@ -182,17 +182,20 @@ def why_plain(context: Context, name: str) -> Op[Why | None]:
     """Explain a path that is reserved; None for any other name."""
     try:
         place = find()
-        text = patterns.escaped(place.relative(name))
-        patterns.parse(text)
+        texts = place.patterns(patterns.escaped(place.relative(name)))
+        for text in texts:
+            patterns.parse(text)
     except (BadInput, TooLarge):
         return None
-    return (yield from _explained(context, place, text, name))
+    return (yield from _explained(context, place, texts, name))
 
 
-def _explained(context: Context, place: Repository, text: str, name: str) -> Op[Why | None]:
-    wanted = [patterns.parse(text, fold=place.fold)]
+def _explained(
+    context: Context, place: Repository, texts: tuple[str, ...], name: str
+) -> Op[Why | None]:
+    wanted = [patterns.parse(text, fold=place.fold) for text in texts]
     entries = yield from outside(entries_for(place.name, wanted))
-    covering = conflicting(_asking("", text, place, ""), entries)
+    covering = conflicting(_asking("", texts, place, ""), entries)
     live = yield from looked_up((each.of.live for each in covering), times=True)
     holding = [each.of for each in covering if live[each.of.live] and not each.of.queued]
     waiting = [each.of for each in covering if live[each.of.live] and each.of.queued]
@@ -268,7 +271,7 @@ class ReservationHousekeepingPart(HousekeepingPart):
     """The part of a pass that is about reservations."""
 
     def reclaim(self) -> Op[None]:
-        """End stale reservations and waits, and serve the waiters; delete entries of none."""
+        """End stale reservations and waits, and serve the waiters."""
         from interlock.nouns.grants.service import GrantService
 
         work = self.work
