@@ -25,8 +25,10 @@ from tests.faces.hooks.hosts import (
 )
 
 import interlock
-from interlock.faces.hooks.actions import IN_A_ROW, MOST
+from interlock.faces.hooks import notices, writes
+from interlock.faces.hooks.actions import IN_A_ROW
 from interlock.faces.hooks.hosts import HOSTS
+from interlock.faces.hooks.notices import MOST
 from interlock.faces.hooks.primer import TOKENS, tokens
 
 __all__ = ["shop"]
@@ -84,12 +86,18 @@ def test_an_agent_that_waits_for_a_file_learns_that_it_has_it(shop: Path) -> Non
 
 
 def test_a_sub_agent_is_an_agent_of_its_own(shop: Path) -> None:
-    sub = {"agent_id": "agent_01ABC", "agent_type": "code-reviewer"}
+    sub: dict[str, Any] = {"agent_id": "agent_01ABC", "agent_type": "code-reviewer"}
+    send("claude", event(shop, "SubagentStart", **sub))
+    send("claude", event(shop, "PostToolBatch", tool_calls=[], **sub))
     assert not denied(send("claude", edit(shop, "src/a.py", **sub)))
     reason = denied(send("claude", edit(shop, "src/a.py")))
     assert f"{FIRST}/code-reviewer-" in reason
+    assert any((shop.parent / "cache/interlock/hooks").iterdir())
     send("claude", event(shop, "SubagentStop", stop_hook_active=False, **sub))
     assert not denied(send("claude", edit(shop, "src/a.py")))
+    with fleet(shop) as ada:  # it is gone, and its file with it
+        assert not [each for each in ada.agents.list() if "/code-reviewer-" in each.agent]
+    assert not any((shop.parent / "cache/interlock/hooks").iterdir())
 
 
 def test_what_counts_is_the_target_not_the_working_directory(shop: Path, tmp_path: Path) -> None:
@@ -102,6 +110,22 @@ def test_what_counts_is_the_target_not_the_working_directory(shop: Path, tmp_pat
         assert not denied(send("claude", here))
         outside = edit(shop, "x") | {"tool_input": {"file_path": f"{tmp_path}/notes.md"}}
         assert not denied(send("claude", outside))
+
+
+def test_a_file_has_one_name_whichever_link_leads_to_it(shop: Path, tmp_path: Path) -> None:
+    (shop / "lib").symlink_to("src")
+    (shop / "link.py").symlink_to("src/a.py")
+    (tmp_path / "other").symlink_to(shop)
+    (tmp_path / "far.py").symlink_to(shop / "src/a.py")
+    assert not denied(send("claude", edit(shop, "lib/a.py")))
+    for path in ("src/a.py", "lib/a.py", "link.py"):
+        assert FIRST in denied(send("claude", edit(shop, path, TWO)))
+        assert FIRST in denied(send("claude", edit(tmp_path / "other", path, TWO)))
+    assert FIRST in denied(send("claude", edit(tmp_path, "far.py", TWO)))
+    send("claude", event(shop, "Stop", stop_hook_active=False))
+    assert not denied(send("claude", edit(shop, "link.py")))  # a tool may write it or its target
+    for path in ("src/a.py", "link.py"):
+        assert FIRST in denied(send("claude", edit(shop, path, TWO)))
 
 
 def test_a_notebook_and_other_tools_are_known(shop: Path) -> None:
@@ -147,13 +171,42 @@ def test_messages_arrive_after_a_batch_once_and_are_acknowledged_when_it_goes_on
         assert "budget is spent" in said(send("claude", batch))  # until the agent ends
 
 
-def test_a_long_message_is_cut(shop: Path) -> None:
-    with fleet(shop) as ada:
+def test_a_message_counts_as_read_only_if_all_of_it_was_shown(shop: Path) -> None:
+    batch = event(shop, "PostToolBatch", tool_calls=[])
+    with fleet(shop) as ada, fleet(shop, FIRST) as first:
         send("claude", event(shop, "SessionStart", source="startup"))
-        for number in range(5):
-            ada.messages.send([FIRST], "x" * 5000, subject=str(number))
-        text = said(send("claude", event(shop, "PostToolBatch", tool_calls=[])))
-        assert 100 < len(text.encode()) <= MOST
+        ada.messages.send([FIRST], "long " * 1000, subject="one")
+        for number in range(6):
+            ada.messages.send([FIRST], f"body {number} " + "x" * 300, subject="more")
+        texts = [said(send("claude", batch)) for _ in range(6)]
+        assert all(len(text.encode()) <= MOST for text in texts)
+        assert "cut; see 'interlock inbox'" in texts[0]
+        for number in range(6):
+            assert sum(f"body {number} " in text for text in texts) == 1
+        assert texts[-1] == ""
+        assert [each.subject for each in first.messages.inbox().messages] == ["one"]
+
+
+def test_a_failure_loses_no_message_and_hides_none(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = event(shop, "PostToolBatch", tool_calls=[{"tool_name": "Bash", "tool_input": {}}])
+    with fleet(shop) as ada, fleet(shop, FIRST) as first:
+        send("claude", event(shop, "SessionStart", source="startup"))
+        ada.reservations.reserve("docs", ttl=600)
+        ada.messages.send([FIRST], "the base URL moved")
+        with monkeypatch.context() as broken:
+            broken.setattr(notices, "fitted", lambda _: 1 / 0)
+            assert send("claude", batch)[2] == 1
+        (shop / "new").write_text("x")
+        with monkeypatch.context() as slow:
+            slow.setattr(writes, "_PATIENCE", 0.0)
+            out, err, status = send("claude", batch)
+            assert "git status takes longer" in err
+            assert "the base URL moved" in said((out, err, status))
+        assert first.messages.inbox().messages
+        send("claude", batch)
+        assert not first.messages.inbox().messages
 
 
 def test_waiting_mail_lets_the_agent_go_on_within_a_limit(shop: Path) -> None:
@@ -186,6 +239,18 @@ def test_a_write_around_the_edit_tool_is_reported_once(shop: Path) -> None:
         assert said(send("claude", bash)) == ""
         (shop / "src/a.py").write_text("a = 'once more'\n")
         assert "src/a.py" in said(send("claude", bash))
+
+
+def test_every_write_around_the_edit_tool_is_reported_in_the_end(shop: Path) -> None:
+    bash = event(shop, "PostToolBatch", tool_calls=[{"tool_name": "Bash", "tool_input": {}}])
+    names = [f"src/{'long' * 20}{number}.py" for number in range(20)]
+    with fleet(shop) as ada:
+        ada.reservations.reserve("src", ttl=600)
+        for name in names:
+            (shop / name).write_text("x")
+        texts = [said(send("claude", bash)) for _ in range(5)]
+        assert texts[-1] == ""
+        assert all(sum(f"{name}:" in text for text in texts) == 1 for name in names)
 
 
 def test_an_edit_by_its_holder_is_not_reported(shop: Path) -> None:
@@ -375,7 +440,7 @@ def test_every_host_knows_its_events_and_has_one_before_an_edit() -> None:
 def test_the_command_answers_as_a_process(shop: Path) -> None:
     """The installed command, as a host starts it: JSON on stdin, from any folder."""
     with fleet(shop) as ada:
-        ada.reservations.reserve("src/a.py", ttl=600)
+        ada.reservations.reserve("src/a.py", ttl=600, reason="größer")
     command = [os.path.join(os.path.dirname(sys.executable), "interlock"), "hook", "claude"]
     done = subprocess.run(
         [*command, "PreToolUse"],
@@ -384,6 +449,7 @@ def test_the_command_answers_as_a_process(shop: Path) -> None:
         text=True,
         cwd="/",
         check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},  # as on a host without a locale
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert denied((json.loads(done.stdout), "", 0))

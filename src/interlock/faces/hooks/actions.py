@@ -4,24 +4,23 @@ start       the agent joins, and gets the primer
 before      each file is reserved for the agent in its worktree, or the edit is refused
 after       unread messages, a request to stop, and writes around the edit tool are reported
 stop        waiting mail lets the agent go on; else what its edits reserved is released
-end         the agent leaves
+end         the agent leaves, as does a sub-agent that stops
 
 After tools, at a stop and at the end the tokens of its transcript are counted (``spending.py``).
 
 A message that was shown is acknowledged at the next event of the same session: only then the host
-has certainly passed it on.
+has certainly passed it on.  ``notices.py`` says what is shown.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from interlock import store_location
-from interlock.core import keys
 from interlock.core.safe_text import one_line
 from interlock.core.validate import span
-from interlock.errors import StoreMissing
+from interlock.errors import InterlockError, StoreMissing
 from interlock.faces.hooks import hosts
 from interlock.faces.hooks.event import HookEvent
 from interlock.faces.hooks.hosts import Answer, Host
@@ -31,9 +30,8 @@ from interlock.nouns.reservations import reservation as r
 from interlock.nouns.reservations.repository import Repository
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from interlock.client import Fleet
+    from interlock.faces.hooks.notices import Notice
     from interlock.faces.hooks.state import HookState
 
 EDIT_TTL = 600.0
@@ -42,8 +40,6 @@ SESSION_TTL = 3600.0
 """Seconds that an agent counts as alive after its last event: a tool may run for long."""
 EDITING = "edits it"
 """The reason of reservations that the hook made."""
-MOST = 1200
-"""Bytes of an answer: about 300 tokens."""
 IN_A_ROW = 5
 """Times that mail keeps an agent from stopping before it may stop all the same."""
 
@@ -55,7 +51,7 @@ def act(host: Host, event: HookEvent) -> Answer:
             return before_edit(host, event)
         case hosts.START | hosts.SUB_START:
             return start(host, event)
-        case hosts.END | hosts.SUB_STOP if event.means == hosts.END:
+        case hosts.END:
             return end(host, event)
         case hosts.STOP | hosts.SUB_STOP:
             return stop(host, event)
@@ -90,8 +86,7 @@ def before_edit(host: Host, event: HookEvent) -> Answer:
     if not event.paths:
         raise ValueError(f"the tool {event.tool} names no file that this version can find")
     by_place: dict[str, list[str]] = {}
-    for path in event.paths:
-        whole = os.path.normpath(os.path.join(event.folder, path))
+    for whole in _written(event):
         by_place.setdefault(_existing(os.path.dirname(whole)), []).append(whole)
     places: dict[str, tuple[Repository, list[str]]] = {}
     for folder, paths in by_place.items():
@@ -102,6 +97,16 @@ def before_edit(host: Host, event: HookEvent) -> Answer:
         if refused is not None:
             return hosts.deny(host, event.named, refused)
     return Answer()
+
+
+def _written(event: HookEvent) -> list[str]:
+    """The files that a tool writes; of a link also its target, which the tool may write instead."""
+    paths = [os.path.normpath(os.path.join(event.folder, path)) for path in event.paths]
+    return [each for path in paths for each in dict.fromkeys((path, _target(path)))]
+
+
+def _target(path: str) -> str:
+    return os.path.realpath(path) if os.path.islink(path) else path
 
 
 def _existing(folder: str) -> str:
@@ -135,6 +140,8 @@ def _reserve(host: Host, event: HookEvent, place: Repository, paths: list[str]) 
 
 def _refusal(got: r.ReservationConflict, now: float) -> str:
     """The words of a refusal: the holder, its reason, since when, and what to do."""
+    from interlock.faces.hooks.notices import MOST
+
     holder, path = one_line(got.holder), one_line(got.witness)
     why = f" ({one_line(got.reason)[:200]})" if got.reason else ""
     ends = "" if got.expires_in is None else f", for at most {span(got.expires_in)} more"
@@ -194,24 +201,30 @@ def end(host: Host, event: HookEvent) -> Answer:
     if fleet is None:
         return Answer()
     from interlock.faces.hooks.state import HookState
-    from interlock.runtime.identity import Actor
-    from interlock.steps import drive
 
     with fleet, HookState(event) as state:
-        _release_edits(fleet, all_=not os.environ.get("INTERLOCK_AGENT"))
-        session = event.session_id
-        if os.environ.get("INTERLOCK_SESSION") != session:
-            actor = Actor(fleet.context.me().actor.agent, session)
-            drive(fleet.context.sessions.leave(actor), fleet.store)
+        _leave(fleet, repository.find(_existing(event.folder)), event)
         error = count_spending(fleet, host, event, state)
-    state.remove()
+        state.remove()
     return Answer(err=error)
 
 
-def _release_edits(fleet: Fleet, *, all_: bool = False) -> None:
+def _leave(fleet: Fleet, place: Repository, event: HookEvent) -> None:
+    """End the session of the agent, and what it reserved; a named one may have other sessions."""
+    from interlock.runtime.identity import Actor
+    from interlock.steps import drive
+
+    named = os.environ.get("INTERLOCK_AGENT") and not event.agent_id
+    _release_edits(fleet, place, all_=not named)
+    session = event.session_id
+    if os.environ.get("INTERLOCK_SESSION") != session:
+        actor = Actor(fleet.context.me().actor.agent, session)
+        drive(fleet.context.sessions.leave(actor), fleet.store)
+
+
+def _release_edits(fleet: Fleet, place: Repository, *, all_: bool = False) -> None:
     """End the reservations that the hook made; or all of the agent."""
     agent = fleet.context.me().actor.agent
-    place = repository.find()
     found = fleet.reservations.list(holder=agent, repository=place.name)
     mine = [each for each in found if all_ or each.reason == EDITING]
     for each in mine:
@@ -224,6 +237,7 @@ def _release_edits(fleet: Fleet, *, all_: bool = False) -> None:
 
 def after_tools(host: Host, event: HookEvent) -> Answer:
     """Note the edits; report a stop, unread messages, and writes around the edit tool."""
+    from interlock.faces.hooks.notices import fitted, unread_messages
     from interlock.faces.hooks.state import HookState
 
     place = repository.find(_existing(event.folder))
@@ -236,15 +250,19 @@ def after_tools(host: Host, event: HookEvent) -> Answer:
         _note(fleet, place, event)
         _beat(fleet, host, event, state)
         _acknowledge(fleet, state)
-        said = mail(fleet, state)
+        found, trouble = list(unread_messages(fleet, state)), ""
         if event.means == hosts.AFTER and not event.edits:
-            said += _around(fleet, place, state)
-        error = count_spending(fleet, host, event, state)
-        return hosts.context(host, event.named, bounded(said))._replace(err=error)
+            trouble = _add_foreign_writes(found, fleet, place, state)
+        error = _lines(trouble, count_spending(fleet, host, event, state))
+        return hosts.context(host, event.named, fitted(found))._replace(err=error)
 
 
 def stop(host: Host, event: HookEvent) -> Answer:
-    """Let the agent go on if mail waits, a few times in a row; else release what it edited."""
+    """Let the agent go on if mail waits, a few times in a row; else release what it edited.
+
+    A sub-agent that stops is at its end.
+    """
+    from interlock.faces.hooks.notices import fitted, unread_messages
     from interlock.faces.hooks.state import HookState
 
     place = repository.find(_existing(event.folder))
@@ -256,22 +274,45 @@ def stop(host: Host, event: HookEvent) -> Answer:
         _beat(fleet, host, event, state)
         _acknowledge(fleet, state)
         state.stops = state.stops + 1 if event.again else 0
-        said = mail(fleet, state, stops=False) if state.stops < IN_A_ROW else []
-        if event.means == hosts.STOP and state.stops < IN_A_ROW:
-            said += _around(fleet, place, state)
-        error = count_spending(fleet, host, event, state)
-        state.idle = not said and event.means == hosts.STOP
-        if said:
-            return hosts.go_on(host, bounded(said))._replace(err=error)
-        _release_edits(fleet)
+        found: list[Notice] = []
+        trouble = ""
+        if state.stops < IN_A_ROW:
+            found += unread_messages(fleet, state, stops="never")
+            if event.means == hosts.STOP:
+                trouble = _add_foreign_writes(found, fleet, place, state)
+        error = _lines(trouble, count_spending(fleet, host, event, state))
+        state.idle = not found and event.means == hosts.STOP
+        if found:
+            return hosts.go_on(host, fitted(found))._replace(err=error)
+        if event.means == hosts.SUB_STOP and event.agent_id:
+            _leave(fleet, place, event)
+            state.remove()
+        else:
+            _release_edits(fleet, place)
     return Answer(err=error)
+
+
+def _add_foreign_writes(
+    found: list[Notice], fleet: Fleet, place: Repository, state: HookState
+) -> str:
+    """Add the writes around the edit tool; returns why that failed, which must hide no message."""
+    from interlock.faces.hooks.notices import foreign_writes
+
+    try:
+        found += foreign_writes(fleet, place, state)
+    except (InterlockError, OSError) as error:
+        return f"interlock hook: writes around the edit tool were not looked for: {error}"
+    return ""
+
+
+def _lines(*errors: str) -> str:
+    return "\n".join(filter(None, errors))
 
 
 def _note(fleet: Fleet, place: Repository, event: HookEvent) -> None:
     from interlock.faces.hooks.writes import note_edits
 
-    whole = [os.path.join(event.folder, path) for path in event.paths]
-    own = [place.relative(path) for path in whole if place.contains(path)]
+    own = [place.relative(path) for path in _written(event) if place.contains(path)]
     note_edits(place.root, fleet.context.me().actor.agent, own)
 
 
@@ -287,88 +328,3 @@ def _acknowledge(fleet: Fleet, state: HookState) -> None:
     if state.shown:
         fleet.messages.ack(*state.shown)
         state.shown = []
-
-
-def mail(fleet: Fleet, state: HookState, *, stops: bool = True) -> list[str]:
-    """Unread messages in words, a request to stop first."""
-    from interlock.steps import Read, drive
-    from interlock.store import Range
-
-    agent = fleet.context.me().actor.agent
-
-    def waiting() -> Any:  # noqa: ANN401 - an operation
-        mine, topics = Range(keys.unread(agent), limit=1), Range(keys.TOPICS, limit=1)
-        snapshot = yield Read(mine, topics)
-        return any(snapshot.ranges[each] for each in (mine, topics))
-
-    if not drive(waiting(), fleet.store):
-        return []
-    from interlock.faces.mcp import words
-
-    found = fleet.messages.inbox(limit=20).messages
-    asked = [each for each in found if each.kind == "stop"]
-    others = [each for each in found if each.kind != "stop"]
-    new = [each for each in others if each.id not in state.asked]
-    said = []
-    if asked and stops:
-        data = asked[-1].data
-        said.append(words.stop(asked[-1].sender, data if isinstance(data, str) else ""))
-    if new:
-        shown = new[:3]
-        state.shown = [each.id for each in shown if each.kind != "query"]
-        state.asked = [*state.asked, *[each.id for each in shown if each.kind == "query"]][-100:]
-        said.append(
-            words.mail(shown, len(new) - len(shown), more=False)
-            .replace("call inbox", "interlock inbox")
-            .partition("\nnext:")[0]
-        )
-    return said
-
-
-def _around(fleet: Fleet, place: Repository, state: HookState) -> list[str]:
-    """Changed files that another agent has reserved and did not write by its edit tool."""
-    from interlock.faces.hooks import writes
-
-    if not fleet.reservations.list(repository=place.name, limit=1):
-        return []
-    paths = writes.changed(place.root)
-    if not paths:
-        return []
-    found = fleet.reservations.conflicts(paths, worktree=place.root, repository=place.name)
-    if not found:
-        return []
-    known = writes.edited(place.root)
-    lines = []
-    for path in paths:
-        each = _holder_of(fleet, place, path)
-        looks = writes.look(place.root, path)
-        if each is None or state.reported.get(path) == looks:
-            continue
-        state.reported[path] = looks
-        agent, last = known.get(path, ("", []))
-        if agent == each.holder and last == looks:
-            continue
-        why = f" ({one_line(each.reason)[:80]})" if each.reason else ""
-        lines.append(f"- {one_line(path)}: reserved by {one_line(each.holder)}{why}")
-    if not lines:
-        return []
-    head = (
-        "interlock: these files changed outside of the edit tool, and other agents have reserved"
-        " them. If you wrote them, undo that (git diff, git checkout -- FILE) and ask the holder;"
-        " the commit hook and the merge queue refuse them."
-    )
-    return ["\n".join([head, *lines[:8]])]
-
-
-def _holder_of(fleet: Fleet, place: Repository, path: str) -> r.Overlap | None:
-    found = fleet.reservations.conflicts([path], worktree=place.root, repository=place.name)
-    return found[0] if found else None
-
-
-def bounded(said: Iterable[str]) -> str:
-    """All of it in an answer that is short enough."""
-    text = "\n".join(said)
-    data = text.encode()
-    if len(data) <= MOST:
-        return text
-    return data[: MOST - 40].decode("utf-8", "ignore") + "\n... (cut; see 'interlock inbox')"

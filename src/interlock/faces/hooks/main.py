@@ -50,7 +50,9 @@ def main(words: list[str]) -> int:
     data, named = sys.stdin.buffer.read(LONGEST_INPUT), words[1] if words[1:] else ""
     answer = woken(host, data) if named == WAKE else answered(host, data, named)
     if answer.out:
-        sys.stdout.write(answer.out + "\n")
+        # Hosts read JSON in UTF-8; stdout may have another encoding.
+        sys.stdout.buffer.write(answer.out.encode() + b"\n")
+        sys.stdout.buffer.flush()
     if answer.err:
         sys.stderr.write(answer.err + "\n")
     return answer.status

@@ -22,9 +22,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from interlock.faces.hooks.actions import SESSION_TTL, bounded, connected, join, mail
+from interlock.faces.hooks.actions import SESSION_TTL, connected, join
 from interlock.faces.hooks.event import HookEvent, read
 from interlock.faces.hooks.hosts import STOP, Answer, Host
+from interlock.faces.hooks.notices import fitted, unread_messages
 from interlock.faces.hooks.state import HookState
 
 if TYPE_CHECKING:
@@ -124,14 +125,7 @@ def _new(fleet: Fleet, event: HookEvent) -> str:
     """The mail that an idle agent was not shown yet; empty during a turn."""
     if not HookState(event).loaded().idle:
         return ""
-    from interlock.faces.mcp import words
-
     with HookState(event) as state:
-        inbox = fleet.messages.inbox(limit=20).messages
-        asked = [each for each in inbox if each.kind == "stop" and each.id not in state.asked]
-        state.asked = [*state.asked, *[each.id for each in asked]][-100:]
-        said = [words.stop(each.sender, each.data if isinstance(each.data, str) else "")
-                for each in asked[-1:]]  # fmt: skip
-        said += mail(fleet, state, stops=False)
-        state.idle = not said
-    return bounded(said)
+        text = fitted(list(unread_messages(fleet, state, stops="once")))
+        state.idle = not text
+    return text

@@ -15,10 +15,10 @@ from interlock.faces.hooks.event import HookEvent
 
 
 class HookState:
-    """A block that reads the file, and writes it at its end.
+    """A block that reads the file, and writes it at its end; after an exception it writes nothing.
 
     shown     the messages of the last answer, to be acknowledged at the next event
-    asked     questions that were shown, which an answer ends
+    left      messages that were shown and stay unread: questions, and those that were cut
     reported  how files looked that were reported
     stops     how often in a row mail kept the agent from stopping
     beat      when the session was last renewed
@@ -32,12 +32,13 @@ class HookState:
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         self._file = os.path.join(cache, "interlock", "hooks", f"{name}.json")
         self.shown: list[str] = []
-        self.asked: list[str] = []
+        self.left: list[str] = []
         self.reported: dict[str, list[int]] = {}
         self.stops = 0
         self.beat = 0.0
         self.counted = 0.0
         self.idle = False
+        self._over = False
 
     @property
     def file(self) -> str:
@@ -52,13 +53,15 @@ class HookState:
         with suppress(OSError, ValueError, TypeError), open(self._file, encoding="utf-8") as file:
             found: dict[str, Any] = json.load(file)
             self.shown = [str(each) for each in found.get("shown", ())]
-            self.asked = [str(each) for each in found.get("asked", ())]
+            self.left = [str(each) for each in found.get("left", ())]
             self.reported = dict(found.get("reported", {}))
             self.stops, self.beat = int(found.get("stops", 0)), float(found.get("beat", 0.0))
             self.counted, self.idle = float(found.get("counted", 0.0)), bool(found.get("idle"))
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None or self._over:  # the answer was not given
+            return
         kept = {key: value for key, value in vars(self).items() if not key.startswith("_")}
         beside = f"{self._file}.{os.getpid()}"
         with suppress(OSError):
@@ -69,6 +72,7 @@ class HookState:
 
     def remove(self) -> None:
         """The session is over."""
+        self._over = True
         for path in (self._file, f"{self._file}.wake"):
             with suppress(OSError):
                 os.remove(path)
