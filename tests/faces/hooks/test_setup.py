@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faces.hooks.hosts import git, repository, shop
+from tests.faces.hooks.hosts import ONE, TWO, denied, edit, git, repository, send, shop
 
 import interlock
 from interlock.errors import BadInput
 from interlock.faces.cli.command import run as command
+from interlock.faces.hooks.git import run
 from interlock.faces.hooks.hosts import HOSTS
 from interlock.faces.hooks.primer import TOKENS, primer, tokens
 from interlock.faces.hooks.setup import Setup, installed
@@ -172,7 +174,7 @@ def test_a_commit_and_a_push_with_reserved_files_are_refused_unless_overridden(
     git(shop, "remote", "add", "origin", f"{tmp_path}/origin.git")
     git(shop, "push", "-q", "origin", "main")
     earlier = shop / ".git/hooks/pre-commit"
-    earlier.write_text("#!/bin/sh\ntouch ran-before\n")
+    earlier.write_text("touch ran-before\n")  # git runs one without '#!', too
     earlier.chmod(0o755)
     Setup("git", remove=False).write()
     with interlock.connect(f"{shop}/.interlock/store.db", agent="ada") as ada:
@@ -192,8 +194,87 @@ def test_a_commit_and_a_push_with_reserved_files_are_refused_unless_overridden(
         over = [each for each in ada.record.log() if each.verb == "reservation.override"]
         assert [each.reason for each in over] == ["hot fix"]
     Setup("git", remove=True).write()
-    assert earlier.read_text() == "#!/bin/sh\ntouch ran-before\n"
+    assert earlier.read_text() == "touch ran-before\n"
     assert not (shop / ".git/hooks/pre-push").exists()
+
+
+def test_a_hook_that_was_there_is_moved_aside_and_back_as_it_is(shop: Path) -> None:
+    hooks = shop / ".git/hooks"
+    texts = {"pre-commit": b"#!/bin/sh\r\n# gr\xf6\xdfer\r\n", "pre-push": b"true\n"}
+    modes = {"pre-commit": 0o644, "pre-push": 0o751}  # the first one is switched off
+    for name, text in texts.items():
+        (hooks / name).write_bytes(text)
+        (hooks / name).chmod(modes[name])
+    json.dumps(Setup("git", remove=False).show().diff).encode()
+    Setup("git", remove=False).write()
+    for name, text in texts.items():
+        aside = hooks / f"{name}.before-interlock"
+        assert (aside.read_bytes(), stat.S_IMODE(aside.stat().st_mode)) == (text, modes[name])
+        assert stat.S_IMODE((hooks / name).stat().st_mode) == 0o755
+    Setup("git", remove=True).write()
+    for name, text in texts.items():
+        assert (hooks / name).read_bytes() == text
+        assert stat.S_IMODE((hooks / name).stat().st_mode) == modes[name]
+        assert not (hooks / f"{name}.before-interlock").exists()
+
+
+def test_an_agent_commits_what_it_edited_itself(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (shop / "src/a.py").write_text("changed\n")
+    git(shop, "add", "-A")
+    sub = {"agent_id": "agent_01ABC", "agent_type": "code-reviewer"}
+    assert not denied(send("claude", edit(shop, "src/a.py", **sub)))
+    with monkeypatch.context() as named:  # a sub-agent's commands run under its agent's session
+        named.setenv("CLAUDE_CODE_SESSION_ID", ONE)
+        assert run("pre-commit") == 0
+        named.setenv("CLAUDE_CODE_SESSION_ID", TWO)
+        assert run("pre-commit") == 1
+    # Other hosts do not say which session runs a command.
+    assert run("pre-commit") == 0
+    with interlock.connect(f"{shop}/.interlock/store.db", agent="ada") as ada:
+        ada.reservations.reserve("src", ttl=600, reason="new parser", on_conflict="warn")
+        capsys.readouterr()
+        assert run("pre-commit") == 1
+        assert "INTERLOCK_AGENT='YOUR NAME'" in capsys.readouterr().err
+        monkeypatch.setenv("INTERLOCK_AGENT", "ada")
+        ada.reservations.unreserve("src")
+        assert run("pre-commit") == 1
+
+
+def test_a_push_is_checked_for_its_own_changes_and_refused_if_git_fails(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def push(new: str) -> int:
+        line = f"refs/heads/side {git(shop, 'rev-parse', new).strip()} refs/heads/side {old}\n"
+        monkeypatch.setattr("sys.stdin", io.StringIO(line))
+        return run("pre-push")
+
+    git(tmp_path, "init", "-q", "--bare", "shop.git")
+    git(shop, "remote", "add", "origin", f"{tmp_path}/shop.git")
+    git(shop, "push", "-q", "origin", "main:side")
+    old = git(shop, "rev-parse", "HEAD").strip()
+    commit_file(shop, "src/a.py")
+    git(shop, "push", "-q", "origin", "main")
+    git(shop, "checkout", "-qb", "side", old)
+    commit_file(shop, "own.py")
+    git(shop, "merge", "-q", "main")
+    with interlock.connect(f"{shop}/.interlock/store.db", agent="ada") as ada:
+        ada.reservations.reserve("src", ttl=600)
+        assert push("HEAD") == 0  # what others changed was pushed by them
+        (shop / "src/a.py").write_text("in the merge\n")
+        git(shop, "commit", "-qa", "--amend", "-m", "merge")
+        assert push("HEAD") == 1
+        capsys.readouterr()
+        monkeypatch.setenv("GIT_DIR", f"{tmp_path}/none")
+        assert run("pre-commit") == 1
+        assert "cannot check" in capsys.readouterr().err
+
+
+def commit_file(root: Path, name: str) -> None:
+    (root / name).write_text(f"{name} changed\n")
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", name)
 
 
 def test_hooks_of_another_manager_are_left_alone(shop: Path) -> None:

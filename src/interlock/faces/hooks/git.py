@@ -11,10 +11,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from interlock.core.safe_text import one_line
 from interlock.core.validate import span
-from interlock.errors import InterlockError, StoreMissing
+from interlock.errors import BadInput, InterlockError, StoreMissing
+from interlock.faces.hooks.actions import EDITING
+
+if TYPE_CHECKING:
+    from interlock.nouns.reservations import reservation as r
 
 NAMES = ("pre-commit", "pre-push")
 _MARK = "# written by 'interlock setup git'"
@@ -27,28 +32,40 @@ if [ -x "$0{before}" ]; then
   printf '%s\\n' "$input" | "$0{before}" "$@"
 fi
 """
-_NOTHING = "0" * 40
+_PATIENCE = 60.0
+"""Seconds for one git."""
 
 
-def git_hooks(
-    root: str, command: str, notes: list[str], *, remove: bool
-) -> Iterator[tuple[str, str | None, str | None]]:
-    """The changes of git's hooks: path, old text, new text."""
-    folder = _git(root, "rev-parse", "--git-path", "hooks").strip()
+class HookFile(NamedTuple):
+    """The change of one file of git's hooks: its old and its new text.
+
+    ``source`` is a file that is moved here as it is, with its permissions.
+    """
+
+    path: str
+    old: str | None
+    new: str | None
+    source: str = ""
+
+
+def git_hooks(root: str, command: str, notes: list[str], *, remove: bool) -> Iterator[HookFile]:
+    """The changes of git's hooks; a hook that was there before is moved aside, and back."""
+    folder = git_answer(root, "rev-parse", "--git-path", "hooks")
     if not folder:
         notes.append("this is no git repository; run it inside of one")
         return
     folder = os.path.join(root, folder)
-    managed = _git(root, "config", "core.hooksPath").strip()
+    managed = git_answer(root, "config", "core.hooksPath")
     for name in NAMES:
         path = os.path.join(folder, name)
         old, earlier = _read(path), _read(path + _BEFORE)
         ours = old is not None and _MARK in old
         if remove:
             if ours:
-                yield path, old, earlier
-                if earlier is not None:
-                    yield path + _BEFORE, earlier, None
+                aside = "" if earlier is None else path + _BEFORE
+                yield HookFile(path, old, earlier, aside)
+                if aside:
+                    yield HookFile(aside, earlier, None)
             continue
         if managed and not ours:
             notes.append(
@@ -58,8 +75,8 @@ def git_hooks(
             continue
         script = _SCRIPT.format(mark=_MARK, command=command, name=name, before=_BEFORE)
         if old is not None and not ours:
-            yield path + _BEFORE, earlier, old
-        yield path, old, script
+            yield HookFile(path + _BEFORE, earlier, old, path)
+        yield HookFile(path, old, script)
 
 
 def run(name: str) -> int:
@@ -68,7 +85,7 @@ def run(name: str) -> int:
         return _check(name)
     except StoreMissing:
         return 0  # nothing can be reserved here
-    except (InterlockError, OSError, subprocess.SubprocessError) as error:
+    except (InterlockError, OSError) as error:
         if os.environ.get("INTERLOCK_OVERRIDE"):
             return 0
         sys.stderr.write(
@@ -79,7 +96,10 @@ def run(name: str) -> int:
 
 
 def agent_here() -> str:
-    """The agent that runs this command, as its hooks name it; empty for a person."""
+    """The agent that runs this command, as its hooks name it; empty if it is unknown.
+
+    A sub-agent runs commands under the name of its agent.
+    """
     from interlock.faces.hooks.event import HookEvent
     from interlock.faces.hooks.hosts import HOSTS
 
@@ -105,7 +125,8 @@ def _check(name: str) -> int:
     store = open_store(store_location.find_store(), create=False)
     with begun(store, agent or "person", join=False) as fleet:
         fleet.context.runner.via = "hook"
-        found = fleet.reservations.conflicts(paths, agent=agent, worktree=place.root)
+        every = fleet.reservations.conflicts(paths, agent=agent, worktree=place.root)
+        found = [each for each in every if not _own(each, agent)]
         if not found:
             return 0
         if reason := os.environ.get("INTERLOCK_OVERRIDE", "").strip():
@@ -123,8 +144,21 @@ def _check(name: str) -> int:
         + "\n".join(said)
         + "\nleave them out (git restore --staged FILE), or ask the holder (interlock query ...);\n"
         "to override it, with a reason that is recorded: INTERLOCK_OVERRIDE='WHY' git ...\n"
+        + ("" if agent else "if one of them is you: INTERLOCK_AGENT='YOUR NAME' git ...\n")
     )
     return 1
+
+
+def _own(each: r.Overlap, agent: str) -> bool:
+    """Whether a reservation is that of the caller.
+
+    Most hosts do not say in the environment which session runs a command.  Without a name, files
+    that are being edited in this worktree may be the caller's own, and it has to be able to commit
+    them.
+    """
+    if not agent:
+        return each.reason == EDITING
+    return each.holder.startswith(f"{agent}/")
 
 
 def _staged() -> list[str]:
@@ -132,40 +166,75 @@ def _staged() -> list[str]:
 
 
 def _pushed(lines: str) -> list[str]:
+    """The files of the commits that no branch of a remote has yet, as far as we know them.
+
+    What a merge brought along from such a branch was checked when it got there; of a merge count
+    the files that it changed itself.
+    """
     found: dict[str, None] = {}
     for line in lines.splitlines():
         words = line.split()
         if len(words) != 4 or set(words[1]) == {"0"}:  # noqa: PLR2004 - a deleted branch has no files
             continue
         _, local, _, remote = words
-        if set(remote) == {"0"} or not _git(".", "cat-file", "-e", remote, quiet=True):
-            log = ("log", "--name-only", "-z", "--no-renames", "--format=", local, "--not")
-            names = _names(*log, "--remotes")
-        else:
-            names = _names("diff", "--name-only", "-z", "--no-renames", f"{remote}..{local}")
-        found |= dict.fromkeys(names)
+        known = [] if set(remote) == {"0"} or not _has_commit(remote) else [remote]
+        log = ("log", "-c", "--name-only", "-z", "--no-renames", "--format=", local)
+        found |= dict.fromkeys(_names(*log, "--not", *known, "--remotes", "--"))
     return list(found)
 
 
 def _names(*words: str) -> list[str]:
-    return [name for name in _git(".", *words).split("\0") if name.strip("\n")]
+    found = run_git(".", *words).decode("utf-8", "surrogateescape").split("\0")
+    return [name for name in found if name.strip("\n")]
 
 
-def _git(folder: str, *words: str, quiet: bool = False) -> str:
-    done = subprocess.run(  # noqa: S603
-        ["git", "-C", folder, *words],  # noqa: S607
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
+def _has_commit(name: str) -> bool:
+    try:
+        run_git(".", "cat-file", "-e", name)
+    except GitRefused:
+        return False
+    return True
+
+
+class GitRefused(OSError):
+    """Git could not do it; the text is its reason."""
+
+
+def run_git(folder: str, *words: str) -> bytes:
+    """What git prints, in the environment of a hook, whose index may be that of one commit.
+
+    GitRefused with its reason if it fails: no answer is not an empty one.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603
+            ["git", "-C", folder, *words],  # noqa: S607
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise GitRefused(f"git {words[0]} takes longer than {_PATIENCE:g} s") from None
     if done.returncode:
+        said = one_line(done.stderr.decode("utf-8", "replace"))[:200]
+        raise GitRefused(f"git {words[0]} ended with {done.returncode}: {said}")
+    return done.stdout
+
+
+def git_answer(folder: str, *words: str) -> str:
+    """What git says of a folder; empty if it is in no repository, or there is no git."""
+    try:
+        return os.fsdecode(run_git(folder, *words)).strip()
+    except OSError:
         return ""
-    return "yes" if quiet else done.stdout.decode("utf-8", "surrogateescape")
 
 
 def _read(path: str) -> str | None:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             return file.read()
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        raise BadInput(
+            f"{path} cannot be read: {error}; correct it, then run setup again"
+        ) from None

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from interlock.errors import BadInput
+from interlock.faces.hooks.git import git_answer
 
 Settings: TypeAlias = dict[str, Any]
 _OWN = re.compile(r"\binterlock\b.* hook (\w+)")
@@ -138,24 +138,9 @@ def mode(path: str) -> int:
 
 def worktree_root(folder: str) -> str:
     """The root of the worktree of a folder; the folder itself outside of a repository."""
-    return git(folder, "rev-parse", "--show-toplevel") or folder
+    return git_answer(folder, "rev-parse", "--show-toplevel") or folder
 
 
 def is_tracked(root: str, name: str) -> bool:
     """Whether git tracks a file."""
-    return bool(git(root, "ls-files", "--", name))
-
-
-def git(folder: str, *words: str) -> str:
-    """What git prints; empty if it fails."""
-    try:
-        done = subprocess.run(  # noqa: S603
-            ["git", "-C", folder, *words],  # noqa: S607
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return bool(git_answer(root, "ls-files", "--", name))

@@ -15,8 +15,10 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from interlock import store_location
+from interlock.faces.hooks.git import git_answer, git_hooks
 from interlock.faces.hooks.hosts import AFTER, BEFORE, END, HOSTS, STOP, Host
 from interlock.faces.hooks.main import WAKE
 from interlock.faces.hooks.settings_file import (
@@ -24,7 +26,6 @@ from interlock.faces.hooks.settings_file import (
     command_of,
     drop_if_empty,
     drop_own,
-    git,
     handlers,
     indent,
     is_own,
@@ -65,11 +66,12 @@ class Setup:
         self.notes: list[str] = []
         self._old: dict[str, str | None] = {}
         self._new: dict[str, str | None] = {}
+        self._moved: dict[str, str] = {}
         if host == "git":
-            from interlock.faces.hooks.git import git_hooks
-
-            for path, old, new in git_hooks(self.root, own_command(), self.notes, remove=remove):
-                self._old[path], self._new[path] = old, new
+            for each in git_hooks(self.root, own_command(), self.notes, remove=remove):
+                self._old[each.path], self._new[each.path] = each.old, each.new
+                if each.source:
+                    self._moved[each.path] = each.source
         elif host == "agents":
             self._instructions("AGENTS.md")
         else:
@@ -78,14 +80,15 @@ class Setup:
     @property
     def files(self) -> tuple[str, ...]:
         """The files that change."""
-        return tuple(path for path, new in self._new.items() if new != self._old[path])
+        new = self._new.items()
+        return tuple(path for path, text in new if text != self._old[path] or path in self._moved)
 
     def show(self) -> SetupShown:
         """What would change."""
         parts = []
         for path in self.files:
-            old, new = self._old[path] or "", self._new[path] or ""
-            before, after = (text.splitlines(keepends=True) for text in (old, new))
+            texts = (_shown(text or "") for text in (self._old[path], self._new[path]))
+            before, after = (text.splitlines(keepends=True) for text in texts)
             parts.append("".join(difflib.unified_diff(before, after, path, path)))
         notes = tuple(self.notes)
         return SetupShown(host=self.host, files=self.files, diff="\n".join(parts), notes=notes)
@@ -95,8 +98,12 @@ class Setup:
         files = self.files
         for path in files:
             new = self._new[path]
+            if path in self._moved:
+                os.replace(self._moved[path], path)
+                continue
             if new is None:
-                os.remove(path)
+                with suppress(FileNotFoundError):  # it was moved
+                    os.remove(path)
                 continue
             os.makedirs(os.path.dirname(path), exist_ok=True)
             beside = f"{path}.interlock-new"
@@ -292,7 +299,7 @@ class Setup:
     def _exclude(self, files: tuple[str, ...]) -> None:
         """Leave new files with a path of this machine out of commits."""
         for root in dict.fromkeys((self.root, self.main)):
-            folder = git(root, "rev-parse", "--git-path", "info/exclude")
+            folder = git_answer(root, "rev-parse", "--git-path", "info/exclude")
             names = [os.path.relpath(path, root) for path in files if path.startswith(f"{root}/")]
             names = [
                 name
@@ -347,6 +354,11 @@ def installed(host: Host, folder: str) -> list[tuple[str, str]]:
                     lines = [command_of(each) for each in handlers({event: hooks.get(event)})]
                     found += [(path, line) for line in lines if names_host(line, host.name)]
     return list(dict.fromkeys(found))
+
+
+def _shown(text: str) -> str:
+    """A text that can be printed, also that of a file that is not UTF-8."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 _PLUGIN = """// Written by 'interlock setup opencode'; its option --remove deletes it.
