@@ -13,7 +13,7 @@ from interlock.errors import BadInput, NotAllowed
 from interlock.nouns.budgets import budget as core
 from interlock.nouns.budgets import transcripts
 from interlock.nouns.budgets.budget import TokenUsage, TranscriptPlace
-from interlock.nouns.tasks.task_outcomes import Claimed
+from interlock.nouns.tasks.task_outcomes import Claimed, NoTask
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -94,6 +94,19 @@ def test_a_transcript_is_counted_from_where_the_last_call_stopped(
     assert audit(bed.store) == []
 
 
+def test_a_line_longer_than_a_portion_is_skipped_once_it_has_its_end(
+    ada: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcripts, "PORTION", 500)
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(claude("a", 1) + b"x" * 1700 + b"\n" + claude("b", 2) + b"y" * 600)
+    assert counted(ada, path) == 223
+    assert counted(ada, path) == 0
+    with path.open("ab") as file:
+        file.write(b"\n\n" + claude("c", 3))
+    assert counted(ada, path) == 113
+
+
 def test_two_readers_of_one_transcript_count_it_once_whatever_their_order(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(b"".join(claude(f"m{n}", 1) for n in range(3)))
@@ -152,6 +165,48 @@ def test_fleets_and_tasks_have_budgets_in_tokens_and_money(
     assert ada.run(ada.fleet.budgets.drop(thing))
     assert not ada.run(ada.fleet.budgets.drop(thing))
     assert isinstance(ada.run(ada.tasks.claim("t")), Claimed)
+
+
+def test_next_passes_over_tasks_whose_own_budget_is_used_up(bed: Testbed, ada: Client) -> None:
+    """However many of them are at the head of the queue."""
+    lead = bed.client("lead", ttl=10_000_000.0)
+    names = [f"t{number:02}" for number in range(40)]
+    for name in names:
+        lead.run(lead.tasks.publish(name))
+    for name in names[:-1]:
+        lead.run(lead.fleet.budgets.set(f"task/{name}", tokens=0))
+    got = ada.run(ada.tasks.next())
+    assert isinstance(got, Claimed)
+    assert got.task == names[-1]
+    none = ada.run(ada.tasks.next())
+    assert isinstance(none, NoTask)
+    assert "have used up their budgets" in none.reason
+    lead.run(lead.fleet.budgets.set(f"task/{names[7]}", tokens=100))
+    got = ada.run(ada.tasks.next())
+    assert isinstance(got, Claimed)
+    assert got.task == names[7]
+    assert audit(bed.store) == []
+
+
+@pytest.mark.parametrize("name", [None, "t1"])
+def test_a_waiter_whose_budget_was_used_up_meanwhile_claims_nothing(
+    bed: Testbed, ada: Client, name: str | None
+) -> None:
+    lead = bed.client("lead", ttl=10_000_000.0)
+    lead.run(lead.fleet.budgets.set("agent/ada", tokens=100))
+    lead.run(lead.tasks.publish("t0"))
+    lead.run(lead.tasks.publish("t1", needs=["t0"]))
+    held = lead.run(lead.tasks.claim("t0"))
+    assert isinstance(held, Claimed)
+    asked = ada.tasks.claim(name, wait=600) if name else ada.tasks.next(wait=600)
+    waits = ada.start(asked)
+    assert not waits.done
+    lead.run(lead.fleet.budgets.count(agent="ada", output=150))
+    lead.run(lead.tasks.complete("t0", token=held.token))
+    with pytest.raises(NotAllowed, match="150 of 100 tokens"):
+        waits.run().result()
+    assert isinstance(lead.run(lead.tasks.claim("t1")), Claimed)
+    assert audit(bed.store) == []
 
 
 def test_a_client_that_was_there_before_notices_a_limit_within_a_minute(bed: Testbed) -> None:

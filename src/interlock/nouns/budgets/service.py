@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -17,11 +17,11 @@ from interlock.nouns.budgets import budget as core
 from interlock.nouns.budgets import rules, transcripts
 from interlock.nouns.budgets.budget import BudgetLimit, SpentTotal, TokenUsage, TranscriptPlace
 from interlock.nouns.budgets.transcripts import TranscriptLines
-from interlock.runtime.attempt import DecideOp, ReadOp
+from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import every, looked_up, readable
+from interlock.runtime.reads import KEYS_AT_ONCE, every, looked_up, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op, Read
 from interlock.store import Item, Range
@@ -264,6 +264,23 @@ def _above(agent: str) -> list[str]:
     """The agents above one, by their names; the nearest first."""
     parts = agent.split("/")
     return ["/".join(parts[:number]) for number in range(len(parts) - 1, 0, -1)][:3]
+
+
+def used_up_tasks(tasks: Sequence[str]) -> ReadOp[frozenset[str]]:
+    """Those of these tasks whose own budget is used up; one read if no task has a budget."""
+    page = Range(keys.budget("task/"), limit=1)
+    if not (yield Unchecked((page,))).ranges[page]:
+        return frozenset()
+    found = set()
+    for start in range(0, len(tasks), KEYS_AT_ONCE // 2):
+        some = [(task, f"task/{task}") for task in tasks[start : start + KEYS_AT_ONCE // 2]]
+        wanted = [key(thing) for _, thing in some for key in (keys.budget, keys.spent)]
+        items = (yield Unchecked(wanted)).items
+        for task, thing in some:
+            limit = _LIMIT.read_if_present(items[keys.budget(thing)])
+            if limit is not None and core.over(limit, spent_total(items[keys.spent(thing)]).usage):
+                found.add(task)
+    return frozenset(found)
 
 
 def require_budget(agent: str, task: str = "") -> Op[None]:

@@ -22,7 +22,7 @@ def bounce(cause: core.BounceCause, reason: str, files: Sequence[str] = ()) -> B
     return Bounce(
         cause=cause,
         reason=printable_lines(reason)[: core.REASON],
-        files=tuple([printable(name)[: core.FILE] for name in files[: core.FILES]]),
+        files=tuple([printable(name) for name in files[: core.FILES]]),
     )
 
 

@@ -69,8 +69,8 @@ TRANSITIONS: dict[str, dict[MergeState, MergeState]] = {
 BATCH, MOST_BATCH = 10, 25
 """Branches in one attempt, by default and at most: one commit concludes all of them."""
 LISTED, MOST = 100, 10_000
-FILES, FILE = 50, 500
-"""The most files that a bounce names, and the most characters of each."""
+FILES = 50
+"""The most files that a bounce names."""
 REPLACED = 20
 """The most replaced commits that a merge remembers."""
 REASON = 4000

@@ -37,7 +37,6 @@ SECONDS = 300.0
 LOCKED = 2.0
 """How long another git in the folder of a target is waited for."""
 _TICK = 0.05
-_SAID = 1000
 _FOREIGN = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_QUARANTINE_PATH",
@@ -336,4 +335,4 @@ def _reason(what: str, status: int, err: str) -> str:
     said = (marked or lines or [f"status {status}"])[0]
     for word in ("fatal: ", "error: "):
         said = said.removeprefix(word)
-    return printable(f"git {what} failed: {said}")[:_SAID]
+    return printable(f"git {what} failed: {said}")

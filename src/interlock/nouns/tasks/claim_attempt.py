@@ -50,8 +50,8 @@ class ClaimAttempt:
     """One call that claims: its terms, and what it may have committed so far, a claim or a wait."""
 
     __slots__ = (
-        "asleep", "began", "caller", "identity", "limit", "looked", "task_wait", "terms", "ttl",
-        "unsettled", "window",
+        "asleep", "began", "caller", "identity", "limit", "looked", "over_budget", "task_wait",
+        "terms", "ttl", "unsettled", "window",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +72,8 @@ class ClaimAttempt:
         """Called before each sleep of a wait."""
         self.looked = False
         """Whether this host has looked at the outside for a guard; it does so once in a call."""
+        self.over_budget: frozenset[str] = frozenset()
+        """Ready tasks that it passed over, since their budgets are used up."""
         self.unsettled: tuple[task_types.ClaimRequest, ...] = ()
         """The claims that it may have committed."""
         self.task_wait: TaskWait | None = None

@@ -8,7 +8,7 @@ next attempt, and from half as many after each success, so a single worker keeps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
@@ -36,7 +36,7 @@ from interlock.nouns.tasks.ready_index import (
     ReadyWindowReader,
     delete_idle_sets,
 )
-from interlock.runtime.attempt import DecideOp
+from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Identity
 from interlock.runtime.reads import outside
 from interlock.runtime.runner import Runner
@@ -94,7 +94,8 @@ class ClaimService(ClaimAttempts):
             actor = identity.actor.plain
             attempt.task_wait = TaskWait(self.runner, self._grants, actor, request, attempt.terms)
         best = partial(self._claim_named, attempt, request)
-        waiting = self._retry_until(attempt, f"{keys.TASKS}{keys.encode(task)}/", wait, best)
+        scope = f"{keys.TASKS}{keys.encode(task)}/"
+        waiting = self._retry_until(attempt, scope, wait, best, task=task)
         return (yield from self.guarded(attempt, waiting, _claimed))
 
     def next(
@@ -127,7 +128,7 @@ class ClaimService(ClaimAttempts):
         left = max(0.0, attempt.began + wait - self.runner.clock.monotonic())
         from interlock.nouns.tasks.skip_damaged import claim_readable
 
-        claim = partial(self.by_name, identity, ttl=ttl, wait=0.0)
+        claim = partial(self._claim_affordable, attempt)
         return (yield from claim_readable(self.runner, identity, able, claim, left))
 
     def following(
@@ -166,6 +167,24 @@ class ClaimService(ClaimAttempts):
 
             yield from require_budget(identity.actor.agent, task)
 
+    def _within_budget(self, attempt: ClaimAttempt, places: Sequence[Item]) -> ReadOp[list[Item]]:
+        """The ready tasks whose own budgets are not used up."""
+        from interlock.nouns.budgets.service import used_up_tasks
+
+        over = yield from used_up_tasks([keys.task_in_index(place.key) for place in places])
+        attempt.over_budget |= over
+        return [place for place in places if keys.task_in_index(place.key) not in over]
+
+    def _claim_affordable(self, attempt: ClaimAttempt, task: str) -> Op[task_outcomes.ClaimOutcome]:
+        """Claim one task by its name, unless its budget is used up."""
+        if self.runner.budgeted:
+            from interlock.nouns.budgets.service import used_up_tasks
+
+            if (yield from outside(used_up_tasks([task]))):
+                attempt.over_budget |= {task}
+                return task_outcomes.NoTask(task=task, reason="its budget is used up")
+        return (yield from self.by_name(attempt.identity, task, ttl=attempt.ttl, wait=0.0))
+
     def _may_follow(self) -> bool:
         """Whether a claim may go along with the end of another task; not where budgets count."""
         if self.runner.budgeted:
@@ -183,11 +202,13 @@ class ClaimService(ClaimAttempts):
         wait: float,
         try_once: Callable[[], Op[task_outcomes.ClaimOutcome]],
         sleep_on: Callable[[bool], Op[bool]] | None = None,
+        *,
+        task: str = "",
     ) -> Op[task_outcomes.ClaimOutcome]:
         """Try, and retry after each change, until the wait is over.
 
         ``sleep_on`` is a cheap read before each retry, which knows whether a change ended the
-        sleep; it returns whether the wait goes on without one.
+        sleep; it returns whether the wait goes on without one.  A budget may be used up by then.
         """
         ends = self.runner.clock.monotonic() + wait
         watch: Watch | None = None
@@ -213,6 +234,7 @@ class ClaimService(ClaimAttempts):
                     if (left := ends - self.runner.clock.monotonic()) <= 0:
                         break
                     woken = yield NextChanges(watch, min(left, nap))
+                yield from self._require_budget(attempt.identity, task)
         finally:
             if watch is not None:
                 watch.close()
@@ -282,10 +304,13 @@ class ClaimService(ClaimAttempts):
         take = self._claim_optimistically
         if self.runner.capabilities.transacts:
             take = self._claim_in_transaction
+        several, attempt.over_budget = attempt.limit > 1 and not self.runner.budgeted, frozenset()
         for last in (False, True):
-            if attempt.limit > 1 and (several := (yield from self._claim_several(attempt, able))):
-                return several
+            if several and (claimed := (yield from self._claim_several(attempt, able))):
+                return claimed
             outcome = yield from take(attempt, able)
+            if outcome is None and attempt.over_budget:
+                outcome = yield from self._claim_beyond(attempt, able)
             if self._calls % _HOUSEKEEPING_EVERY == 1 and len(self.ready.idle) > _IDLE_SETS:
                 with suppress(InterlockError):  # then a later call does it
                     idle = self.ready.idle[:SETS_AT_ONCE]
@@ -294,7 +319,22 @@ class ClaimService(ClaimAttempts):
                 return outcome
             if last or not (yield from self._housekeeping.step(identity.actor)):
                 break
-        return task_outcomes.NoTask(reason="no task that is ready is one that you can do")
+        reason = "no task that is ready is one that you can do"
+        if attempt.over_budget:
+            reason = "the ready tasks that you can do have used up their budgets; see 'budget show'"
+        return task_outcomes.NoTask(reason=reason)
+
+    def _claim_beyond(
+        self, attempt: ClaimAttempt, able: frozenset[str]
+    ) -> Op[task_outcomes.Claimed | None]:
+        """Claim the first task after those whose budgets are used up: they fill the window."""
+        from interlock.nouns.tasks.skip_damaged import claim_first
+
+        claimed = yield from claim_first(able, partial(self._claim_affordable, attempt))
+        if claimed is not None:  # an exception releases it, as any other of this attempt
+            request = self.request_for(attempt, claimed.task)
+            attempt.unsettled = (replace(request, claim=claimed.grant),)
+        return claimed
 
     def _claim_several(
         self, attempt: ClaimAttempt, able: frozenset[str]
@@ -383,7 +423,12 @@ class ClaimService(ClaimAttempts):
         found.append(window)
         if window.due and not (enough and window.places):
             return Decision(outcome="due")
-        for place in window.places:
+        places: Sequence[Item] = window.places
+        if self.runner.budgeted:
+            places = yield from self._within_budget(attempt, places)
+            if not places:
+                return Decision(outcome="nothing")
+        for place in places:
             one = replace(request, task=keys.task_in_index(place.key))
             decision = yield from self.deciding(
                 attempt, one, base, "", blind=False, guarded=guarded
@@ -405,6 +450,8 @@ class ClaimService(ClaimAttempts):
                 yield from self._housekeeping.wake(attempt.identity.actor, window.due)
                 continue
             places = list(window.places)
+            if places and self.runner.budgeted:
+                places = yield from outside(self._within_budget(attempt, places))
             if not places:
                 return None
             for _ in range(_TRIES):

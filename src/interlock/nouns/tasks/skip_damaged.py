@@ -55,10 +55,8 @@ def _claim_best(
 ) -> Op[task_outcomes.ClaimOutcome]:
     """Claim the best readable task; maintenance comes before the answer ``NoTask``."""
     for last in (False, True):
-        for task in (yield from _ready_tasks(able)):
-            outcome = yield from _claim_if_readable(task, claim)
-            if isinstance(outcome, task_outcomes.Claimed):
-                return outcome
+        if (claimed := (yield from claim_first(able, claim))) is not None:
+            return claimed
         if not last:
             done = yield from TaskMaintenance(runner).run(identity.actor, RECLAIMED_AT_ONCE)
             if not done.reclaimed + done.moved:
@@ -67,6 +65,15 @@ def _claim_best(
         reason="no task that is ready is one that you can do, and something cannot be read:"
         " see 'interlock doctor'"
     )
+
+
+def claim_first(able: frozenset[str], claim: Claim) -> Op[task_outcomes.Claimed | None]:
+    """Claim the first readable task of all that are ready; None if there is none."""
+    for task in (yield from _ready_tasks(able)):
+        outcome = yield from _claim_if_readable(task, claim)
+        if isinstance(outcome, task_outcomes.Claimed):
+            return outcome
+    return None
 
 
 def _claim_if_readable(task: str, claim: Claim) -> Op[task_outcomes.ClaimOutcome | None]:
