@@ -9,7 +9,7 @@ import pytest
 
 from interlock.core import keys
 from interlock.errors import BadInput
-from interlock.nouns.schedules import housekeeping
+from interlock.nouns.schedules import housekeeping, rules
 from interlock.nouns.schedules import schedule as core
 from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.store import Put, Range, Txn
@@ -199,6 +199,11 @@ def test_a_run_that_cannot_be_published_stops_no_other_and_is_named(
     assert not shown(ada, "needy").failure
     assert ada.run(ada.fleet.health()).healthy
     assert audit(stage.store) == []
+
+
+def test_a_full_store_takes_the_commit_that_tries_a_schedule_again_later() -> None:
+    """So ``maintain`` goes on after a schedule that such a store does not take."""
+    assert rules.postpone("due/1", "s", 1.0).ends
 
 
 def test_a_damaged_schedule_stops_no_other(stage: Testbed, ada: Client) -> None:

@@ -193,6 +193,56 @@ def test_a_block_in_an_event_loop_is_cancelled_when_its_store_is_gone(path: Path
         asyncio.run(asyncio.wait_for(main(), 30))
 
 
+@pytest.mark.parametrize("moment", ["before it is read", "after it is read"])
+def test_an_opening_that_meets_a_restore_opens_the_restored_file(
+    path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SQLiteStore(str(path)).close()
+    begin, met = SQLiteStore._begin_boot, list[int]()
+
+    def restored(self: SQLiteStore, db: apsw.Connection) -> None:
+        met.append(path.stat().st_ino)
+        if len(met) == 1:
+            shutil.copy(path, f"{path}.new")
+            Path(f"{path}.new").rename(path)
+            if moment == "before it is read":
+                raise apsw.CorruptError("the log of the old file")
+        begin(self, db)
+
+    monkeypatch.setattr(SQLiteStore, "_begin_boot", restored)
+    with closing(SQLiteStore(str(path), create=False)) as store:
+        store.commit(put("a/1"))
+        assert met == [met[0], path.stat().st_ino]
+        assert met[0] != met[1]
+        assert store.read("a/1")["a/1"] is not None
+
+
+class TakenMeanwhile:
+    """A lock that a commit takes just after a look at it."""
+
+    def locked(self) -> bool:
+        return False
+
+    def acquire(self, blocking: bool = True) -> bool:
+        assert not blocking, "a read waits for a commit"
+        return False
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def test_the_first_read_does_not_wait_for_a_commit(path: Path) -> None:
+    with closing(SQLiteStore(str(path))) as store:
+        using = store._writer.using
+        store._writer.using = TakenMeanwhile()  # type: ignore[assignment]
+        try:
+            assert store.read("a/1")["a/1"] is None
+        finally:
+            store._writer.using = using
+
+
 def test_an_emptied_file_is_no_store(path: Path) -> None:
     path.touch()
     with pytest.raises(StoreMissing, match="empty"):

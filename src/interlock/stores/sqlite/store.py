@@ -62,6 +62,8 @@ from interlock.stores.sqlite.writer import PATIENCE, WriteQueue, Writer
 T = TypeVar("T")
 RETRIES = 3
 """How often an opening is repeated if a restore replaces its files."""
+_RESTORE = 0.02
+"""Seconds between these."""
 
 
 _WALL = "SELECT unixepoch('now', 'subsec')"
@@ -104,7 +106,7 @@ class SQLiteStore(BlockingStore):
         given = os.path.abspath(path)
         if given.startswith("//"):  # as in sqlite:////var/store.db: one name, not a link
             given = given[1:]
-        self._files = files.OpenFiles(given, self.path)
+        self._given = given
         self.capabilities = self._declare(kind)
         self._pid = os.getpid()
         self._forked = False
@@ -137,7 +139,6 @@ class SQLiteStore(BlockingStore):
         folder = self.path + files.SIDE
         self._notifier = Notifier(folder)
         try:
-            self._files.begin(db)
             files.make_side_folder(folder)
             self._write_queue = WriteQueue(folder)
         except StoreTrouble:
@@ -190,13 +191,15 @@ class SQLiteStore(BlockingStore):
         A command often reads once and commits once: it opens no second connection.
         """
         using = self._writer.using
-        if using.locked():
+        if not using.acquire(blocking=False):  # never wait here: a fork takes the two in turn
             return None
-        with using:
+        try:
             db = self._engine.db
             if db.in_transaction:  # of a commit that waits for its push
                 return None
             return self._snapshot(self._make_reader(db), refs, longest)
+        finally:
+            using.release()
 
     def _snapshot(
         self, reader: ReadConnection, refs: tuple[Ref, ...], longest: int | None
@@ -425,20 +428,23 @@ class SQLiteStore(BlockingStore):
         self._feed.abandon()
 
     def _connect(self) -> apsw.Connection:
-        try:
-            for _ in range(RETRIES):
-                before = files.identity(self.path)
-                try:
-                    return self._connect_once()
-                except apsw.Error as error:
-                    # A restore replaces the file and its log one after the other.
-                    replaced = files.identity(self.path) != before
-                    if not replaced and not isinstance(error, apsw.IOError):
-                        raise
-                    time.sleep(0.02)
-            return self._connect_once()
-        except apsw.Error as error:
-            raise schema.translated(error, self.path) from error
+        """Open the file, again if a restore replaces it and its log at this moment."""
+        left = RETRIES
+        while True:
+            self._files = files.OpenFiles(self._given, self.path)
+            before = files.identity(self.path)
+            try:
+                return self._connect_once()
+            except StoreMissing:
+                if not left or files.identity(self.path) == before:
+                    raise
+            except apsw.Error as error:
+                # The log may be replaced a moment after the file.
+                again = isinstance(error, apsw.IOError) or files.identity(self.path) != before
+                if not left or not again:
+                    raise schema.translated(error, self.path) from error
+            left -= 1
+            time.sleep(_RESTORE)
 
     def _connect_once(self) -> apsw.Connection:
         db = schema.open_connection(self.path)
@@ -447,6 +453,7 @@ class SQLiteStore(BlockingStore):
             schema.establish(db, self.path)
             self._begin_boot(db)
             self.mark_at_opening = ReadConnection(db).standing()[1]
+            self._files.begin(db)
         except BaseException:
             db.close()
             raise
