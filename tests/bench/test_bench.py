@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.bench import measuring, operations, run_bench
+from interlock.bench import measuring, operations, page, run_bench
 from interlock.bench.engine import local, with_namespace
 from interlock.bench.measuring import Measured, Sizes
 from interlock.errors import BadInput
@@ -68,6 +68,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
         requests_each=1,
         cold_starts=2,
         idle=(3, 2.0, 1.0),
+        page=(20, 2, 1, 0.2),
     )
     monkeypatch.setattr(measuring, "QUICK", small)
 
@@ -127,6 +128,28 @@ def test_a_command_is_measured_with_and_without_a_warm_process(tmp_path: Path) -
 def test_a_server_is_measured_as_its_callers_see_it(tmp_path: Path) -> None:
     assert measured(str(tmp_path), "http") == ["http, warm lock acquire"]
     assert measured(str(tmp_path), "http-event") == ["event to an open stream"]
+
+
+def test_the_page_is_measured_in_a_browser_and_left_out_plainly_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if page.missing():
+        pytest.skip(page.missing())
+    monkeypatch.setattr(page, "SETTLED", 300)
+    assert measured(str(tmp_path), "page") == [
+        "first rows of the page, 20 tasks",
+        "a change on the page, from its commit to its row",
+        "frame while it scrolls, 20 tasks, 2 agents",
+    ]
+    monkeypatch.setattr("interlock.bench.LOCAL", ("acquire", "page"))
+    monkeypatch.setattr(page, "find_spec", lambda name: None if name == "playwright" else True)
+    found: list[Measured] = []
+    run_bench(str(tmp_path), write=found.append, quick=True)
+    assert [row.name for row in found[0]] == ["acquire, blocking"]
+    (said,) = found[0].left_out
+    assert said == "page is not measured: it needs playwright; run: pip install playwright"
+    with pytest.raises(BadInput, match="pip install playwright"):
+        run_bench(str(tmp_path), only="page", quick=True)
 
 
 @pytest.mark.parametrize(

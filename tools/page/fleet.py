@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
@@ -47,6 +49,17 @@ hold = ["lock/trunk"]
 [[pipeline.release.phase]]
 name = "deploy"
 """
+GUARDS = """
+[guard.calm]
+when = [{lock_free = "freeze"}, {lock_free = "staging"}]
+
+[guard.tested]
+when = {any = [{command = ["make", "test"]}, {file_exists = "TESTED"}]}
+on_failure = {fail = "the tests do not pass"}
+
+[guard.room]
+when = {semaphore_available = {name = "previews", slots = 1}}
+"""
 AGENTS = ("ada", "bob", "carol", "dave", "eve", "frank")
 
 
@@ -75,6 +88,7 @@ class Sample:
         self.messages()
         self.pipelines()
         self.swarms()
+        self.code()
 
     def work(self) -> None:
         """Tasks in every state, with notes, progress and an error."""
@@ -166,6 +180,63 @@ class Sample:
         ada.requests.tend()  # not allowed: it goes to quarantine
         ada.swarms.allow("bank", key=prints["bank"])
         ada.requests.send("bank", "can:charge", {"order": 7, "euro": 12})
+
+    def code(self) -> None:
+        """Reserved files, a merge queue, schedules, guards and budgets."""
+        ada, bob, carol, dave, eve, frank = self.agents.values()
+        bob.reservations.reserve(
+            "migrations/*.sql", "src/orders/", reason="new schema", repository="shop", ttl=5400
+        )
+        carol.reservations.reserve("src/cart/**", reason="small screens", repository="shop")
+        dave.reservations.reserve(
+            "src/orders/api.py", reason="rename a field", repository="shop", on_conflict="queue"
+        )
+        eve.reservations.reserve("docs/", shared=True, repository="handbook")
+        self.merges()
+        ada.schedules.add("nightly", cron="0 2 * * *", zone="Europe/Rome", title="Nightly build")
+        ada.schedules.add("sweep", every=3600, title="Delete old previews", labels=["chore"])
+        ada.schedules.add("invoices", cron="0 12 1 * *", title="Send the invoices")
+        frank.schedules.pause("invoices", "the new tax rates are not in yet")
+        file = self.folder / "guards.toml"
+        file.write_text(GUARDS)
+        ada.guards.define(file)
+        ada.budgets.set("fleet", cost=50, reason="for this sprint")
+        ada.budgets.set("agent/eve", tokens=400_000, reason="experiments")
+        for agent, read, written, cost in (
+            (ada, 310_000, 24_000, 3.1), (bob, 1_240_000, 96_000, 12.4),
+            (carol, 820_000, 61_000, 8.0), (eve, 402_000, 31_000, 4.2),
+        ):  # fmt: skip
+            agent.budgets.count(input=read, output=written, cache_read=read * 4, cost=cost)
+
+    def merges(self) -> None:
+        """A queue with a bounced branch."""
+        place = self.folder / "shop"
+        place.mkdir()
+        git = ["git", "-c", "user.name=ada", "-c", "user.email=ada@example.com", "-C", str(place)]
+
+        def run(*words: str) -> None:
+            subprocess.run([*git, *words], check=True, capture_output=True)
+
+        run("init", "-b", "main")
+        (place / "README").write_text("shop\n")
+        run("add", ".")
+        run("commit", "-m", "begin")
+        for agent, branch in (("carol", "cart-page"), ("bob", "schema"), ("eve", "thumbnails")):
+            run("switch", "-c", branch, "main")
+            (place / ("README" if branch != "thumbnails" else "images")).write_text(branch)
+            run("add", ".")
+            run("commit", "-m", branch)
+            self.agents[agent].merges.submit(branch, repository=place)
+        run("switch", "--detach", "main")
+        words = f"merge serve --drain --keep-branches --agent queue --store {self.url} -- true"
+        command = [sys.executable, "-m", "interlock", *words.split()]
+        subprocess.run(command, cwd=place, check=False, capture_output=True)
+        for agent, branch in (("bob", "schema"), ("dave", "orders-api")):
+            run("switch", "-C", branch, "main")
+            (place / branch).write_text(branch)
+            run("add", ".")
+            run("commit", "-m", branch)
+            self.agents[agent].merges.submit(branch, repository=place)
 
     def grow(self, tasks: int, agents: int) -> None:
         """As many tasks and agents as a large fleet has."""

@@ -32,6 +32,12 @@ VIEWS = {
     "swarms": "?view=swarms",
     "record": "?view=record",
     "timeline": "?view=timeline&zoom=60",
+    "files": "?view=files",
+    "merges": "?view=merges",
+    "schedules": "?view=schedules",
+    "guards": "?view=guards",
+    "budgets": "?view=budgets",
+    "panel": "?view=merges&show=schedule/invoices",
 }
 SIZES = {1280: 800, 390: 780}
 

@@ -9,6 +9,7 @@ operations.py      the measurements within one process
 processes.py       the measurements between processes
 swarms.py          the measurements between two swarms
 mcp.py http.py     the servers of faces, as their callers see them
+page.py            the page in a real browser
 engine.py          what an engine provides: fresh stores, a floor; and SQLite
 redis.py etcd.py   the engines across a network
 """
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from importlib.util import find_spec
 
-from interlock.bench import http, mcp, measuring, operations, processes, swarms
+from interlock.bench import http, mcp, measuring, operations, page, processes, swarms
 from interlock.bench.engine import local, network
 from interlock.bench.measuring import Measured, Measurement, Row, as_text
 from interlock.errors import BadInput
@@ -63,6 +64,7 @@ MEASUREMENTS: Mapping[str, Measurement] = {
     "http-event": http.event_latency,
     "http-streams": http.many_streams,
     "http-memory": http.idle_memory,
+    "page": page.in_browser,
     "memory": operations.idle_memory,
     "idle": processes.idle,
 }
@@ -77,7 +79,7 @@ NETWORK = (
     *("requests-in-flight", "idle"),
 )
 HTTP = frozenset(("http", "http-event", "http-streams", "http-memory"))
-"""What needs the packages of the extra ``web``: measured by name, or if they are there."""
+"""What needs the packages of the extra ``web``."""
 SLOW = frozenset(("idle",))
 """A quick run measures these only by name."""
 
@@ -99,7 +101,11 @@ def run_bench(
     names = NETWORK if across_network else LOCAL
     if only is not None and only not in names:
         raise BadInput(f"there is no measurement {only!r}; choose one of {', '.join(names)}")
-    chosen = [only] if only else [name for name in names if _is_chosen(name, quick=quick)]
+    lacks = {} if only else {name: lack for name in names if (lack := _lack(name))}
+    chosen = [only] if only else [each for each in names if each not in lacks]
+    if quick and not only:
+        chosen = [name for name in chosen if name not in SLOW]
+    left_out = tuple(f"{name} is not measured: {lack}" for name, lack in lacks.items())
     size = measuring.QUICK if quick else measuring.FULL
     rows: list[Row] = []
     with closing(network(store) if across_network and store else local(store)) as engine:
@@ -110,13 +116,14 @@ def run_bench(
                 print(f"measuring {name} ...", file=sys.stderr)  # noqa: T201 - progress
             rows.extend(MEASUREMENTS[name](engine, size))
     if write is None:
-        print(as_text(rows, title))  # noqa: T201 - the product
+        print("\n".join([as_text(rows, title), *left_out]))  # noqa: T201 - the product
     else:
-        write(Measured(engine=title, rows=tuple(rows)))
+        write(Measured(engine=title, rows=tuple(rows), left_out=left_out))
     return 0
 
 
-def _is_chosen(name: str, *, quick: bool) -> bool:
+def _lack(name: str) -> str:
+    """What a measurement needs and this machine does not have: measured by name, it fails."""
     if name in HTTP and find_spec("uvicorn") is None:
-        return False
-    return not (quick and name in SLOW)
+        return "it needs the packages of the extra web; run: pip install 'interlock[web]'"
+    return page.missing() if name == "page" else ""

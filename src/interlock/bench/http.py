@@ -32,7 +32,7 @@ _CHANGE = b"event: change"
 _LATE = 30.0
 
 
-class _Server:
+class BenchServer:
     """A server of a store, on a free port."""
 
     def __init__(self, path: str) -> None:
@@ -73,16 +73,17 @@ class _Server:
 
 
 @contextmanager
-def _server(path: str) -> Iterator[_Server]:
+def server(path: str) -> Iterator[BenchServer]:
+    """A server of the store at this path, until the end of the block."""
     if find_spec("uvicorn") is None:
         raise BadInput("a server needs two more packages; run: pip install 'interlock[web]'")
     interlock.connect(path).close()
-    server = _Server(path)
+    served = BenchServer(path)
     try:
-        yield server
+        yield served
     finally:
-        server.process.terminate()
-        server.process.communicate()
+        served.process.terminate()
+        served.process.communicate()
 
 
 def _call(connection: http.client.HTTPConnection, verb: str) -> None:
@@ -98,8 +99,8 @@ def warm_call(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
     """A lock over HTTP, beside the same call in Python."""
     path = engine.fresh()
     ours, python = [], []
-    with interlock.connect(path, agent="python") as fleet, _server(path) as server:
-        connection = server.connection()
+    with interlock.connect(path, agent="python") as fleet, server(path) as served:
+        connection = served.connection()
         for number in range(-_WARM, max(1, size.one_by_one // 3)):
             began = time.perf_counter()
             fleet.locks.acquire("python")
@@ -119,8 +120,8 @@ def event_latency(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
     """From the return of a commit in another process to the event in an open stream."""
     path = engine.fresh()
     spans = []
-    with interlock.connect(path, agent="python") as fleet, _server(path) as server:
-        stream = server.stream()
+    with interlock.connect(path, agent="python") as fleet, server(path) as served:
+        stream = served.stream()
         for number in range(-_WARM, max(1, size.one_by_one // 10)):
             began = time.perf_counter()
             fleet.locks.acquire(f"event.{number}")
@@ -139,15 +140,15 @@ def many_streams(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
     path = engine.fresh()
     seconds = 2.0 if size.one_by_one < 1000 else 8.0  # noqa: PLR2004
     wanted = int(seconds * EVENTS_A_SECOND)
-    with interlock.connect(path, agent="python") as fleet, _server(path) as server:
-        readers = _Readers([server.stream() for _ in range(STREAMS)], wanted)
-        before, began = server.cpu(), time.perf_counter()
+    with interlock.connect(path, agent="python") as fleet, server(path) as served:
+        readers = _Readers([served.stream() for _ in range(STREAMS)], wanted)
+        before, began = served.cpu(), time.perf_counter()
         readers.start()
         for number in range(wanted):
             fleet.locks.acquire(f"many.{number}")
             time.sleep(max(0.0, began + (number + 1) / EVENTS_A_SECOND - time.perf_counter()))
         lost = readers.finish()
-        took, used = time.perf_counter() - began, server.cpu() - before
+        took, used = time.perf_counter() - began, served.cpu() - before
     target = f"at most 25 % of a core, none lost; lost {lost}"
     yield Row(
         name=f"{STREAMS} streams, {wanted / took:.0f} events a second",
@@ -200,9 +201,9 @@ class _Readers:
 def idle_memory(engine: BenchEngine, _: Sizes) -> Iterator[Row]:
     """The resident memory of a server that has answered a call and waits."""
     path = engine.fresh()
-    with _server(path) as server:
-        connection = server.connection()
+    with server(path) as served:
+        connection = served.connection()
         _call(connection, "acquire")
         connection.close()
         time.sleep(1.0)  # its background work has begun by then
-        yield Row(name="idle server", p50=server.memory(), unit="MB", target="60 MB")
+        yield Row(name="idle server", p50=served.memory(), unit="MB", target="60 MB")

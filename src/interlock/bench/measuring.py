@@ -36,12 +36,13 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Measured(Listing[Row], frozen=True, kw_only=True):
-    """All rows, and the engine."""
+    """All rows, and the engine; ``left_out`` names the measurements that are missing, and why."""
 
     listed = "rows"
 
     engine: str
     rows: tuple[Row, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -124,6 +125,8 @@ class Sizes(Struct, frozen=True, kw_only=True):
     cold_starts: int = 40
     idle: tuple[int, float, float] = (500, 30.0, 26.0)
     """Agents, their ttl, and the seconds of two heartbeats: the same load in either size."""
+    page: tuple[int, int, int, float] = (2000, 200, 7, 8.0)
+    """Tasks and agents on the page, how often it is loaded, and the seconds in which it scrolls."""
 
     @property
     def names(self) -> list[str]:
@@ -144,6 +147,7 @@ QUICK = Sizes(
     requests_each=10,
     cold_starts=8,
     idle=(100, 6.0, 5.2),
+    page=(2000, 200, 3, 4.0),
 )
 Measurement: TypeAlias = Callable[[BenchEngine, Sizes], Iterator[Row]]
 

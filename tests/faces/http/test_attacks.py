@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import threading
@@ -41,7 +42,9 @@ def test_the_page_has_a_strict_policy_and_a_mark(up: Served) -> None:
     assert found.headers["x-content-type-options"] == "nosniff"
     again = up.ask("GET", "/", if_none_match=found.headers["etag"])
     assert (again.status, again.body) == (304, b"")
-    for name in assets.load():
+    (script,) = re.findall(r"src=\"(/assets/\w+/main\.js)\"", found.body.decode())
+    assert "immutable" in up.ask("GET", script).headers["cache-control"]
+    for name in assets.load().files:
         assert up.ask("GET", f"/assets/{name}").status == 200
 
 

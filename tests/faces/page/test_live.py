@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import threading
+from pathlib import Path
 
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import APIResponse, Page, Route, expect
 from tests.faces.page.conftest import Stage
 
 import interlock
 
 VIEWS = (
     "now", "agents", "tasks", "locks", "messages", "pipelines", "swarms", "record", "timeline",
+    "files", "merges", "schedules", "guards", "budgets",
 )  # fmt: skip
 EVENTS = re.compile(r"/api/events")
 PIPELINE = """
@@ -163,6 +166,141 @@ def test_a_cancelled_task_comes_back_by_undo(stage: Stage, page: Page) -> None:
     expect(page.locator("#detail .story")).to_contain_text("retried")
 
 
+def test_the_panel_shows_each_event_of_a_commit_with_several(stage: Stage, page: Page) -> None:
+    """All of them come in one write, so the page has them within one frame."""
+    ada = stage.agent("ada")
+    ada.tasks.publish("first", title="Lay the table")
+    ada.tasks.publish("second", needs=["first"])
+    page.goto(stage.at("tasks", q="table", show="task/first"))
+    story = page.locator("#detail .story")
+    expect(story).to_contain_text("published")
+    token = claimed(ada, "first")
+    expect(story).to_contain_text("claimed")
+    ada.tasks.complete("first", token=token)  # and the second one is ready
+    expect(story).to_contain_text("completed")
+
+
+def test_the_panel_shows_what_came_last_however_late_an_answer_is(stage: Stage, page: Page) -> None:
+    stage.agent("ada").tasks.publish("slow", title="Late answer")
+    held: list[tuple[Route, APIResponse]] = []
+
+    def hold(route: Route) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append((route, route.fetch()))
+
+    page.route(re.compile("/api/record/explain"), hold)
+    page.goto(stage.at("tasks", q="Late", show="task/slow"))
+    mine = page.locator(".row", has_text="Late answer")
+    expect(mine).to_contain_text("pending")
+    while not held:
+        page.wait_for_timeout(10)
+    claimed(stage.agent("bob"), "slow")
+    expect(mine).to_contain_text("running")
+    ((route, old),) = held
+    route.fulfill(response=old)
+    expect(page.locator("#detail .story")).to_contain_text("claimed")
+    expect(page.locator("#detail header")).to_contain_text("running")
+
+
+def test_a_late_answer_of_another_view_changes_nothing(stage: Stage, page: Page) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(re.compile("/api/record/(verify|log)"), hold)
+    page.goto(stage.at("record"))
+    expect(page.locator(".verdict")).to_contain_text("Checking")
+    page.keyboard.press("3")
+    expect(page.locator("h1")).to_have_text("Tasks")
+    for route in held:
+        route.continue_()
+    page.wait_for_timeout(100)
+    expect(page.locator("h1")).to_have_text("Tasks")
+    expect(page.locator(".verdict")).to_have_count(0)
+
+
+def test_the_timeline_shows_a_lock_that_goes_from_one_to_the_next(stage: Stage, page: Page) -> None:
+    ada, bob = stage.agent("ada"), stage.agent("bob")
+    ada.locks.acquire("baton")
+    page.goto(stage.at("timeline", q="baton"))
+    expect(page.locator('.span[aria-label="ada held lock/baton"]')).to_be_visible()
+    waiting = threading.Thread(target=lambda: bob.locks.acquire("baton", wait=30))
+    waiting.start()
+    expect(page.locator('.span[aria-label="bob waited for lock/baton"][data-open]')).to_be_visible()
+    ada.locks.release("baton")  # one commit: released, and acquired by the first waiter
+    waiting.join()
+    expect(page.locator('.span[aria-label="bob held lock/baton"][data-open]')).to_be_visible()
+    expect(page.locator(".span[data-open][data-kind=waiting]")).to_have_count(0)
+    bob.locks.release("baton")
+
+
+def test_a_person_acts_on_files_merges_schedules_guards_and_budgets(
+    stage: Stage, page: Page
+) -> None:
+    ada = stage.agent("ada")
+    ada.reservations.reserve("src/*.py", reason="new parser", repository="shop")
+    ada.schedules.add("nightly", every="1d", title="Build it")
+    ada.budgets.set("agent/ada", tokens=1000)
+    ada.budgets.count(input=1500)
+    file = stage.folder / "guards.toml"
+    file.write_text('[guard.calm]\nwhen = {lock_free = "storm"}\n')
+    ada.guards.define(file)
+    ada.merges.submit("feature", repository=repository(stage.folder / "shop"))
+    page.goto(stage.at("files"))
+    act(page, "src/*.py", "u", "ada went home")
+    expect(page.locator(".empty")).to_contain_text("No file is reserved")
+    page.keyboard.press("Shift+Digit1")
+    expect(page.locator(".target")).to_contain_text("1 waiting")
+    act(page, "feature", "c", "not yet")
+    expect(page.locator(".row", has_text="feature")).to_contain_text("cancelled")
+    page.keyboard.press("Shift+Digit2")
+    act(page, "nightly", "p", "the disk is full")
+    expect(page.locator(".row", has_text="nightly")).to_contain_text("paused by maria")
+    page.locator(".toast button", has_text="Undo").click()
+    expect(page.locator(".row", has_text="nightly")).to_contain_text("active")
+    page.keyboard.press("Shift+Digit3")
+    expect(page.locator(".row", has_text="calm")).to_contain_text("passes")
+    ada.locks.acquire("storm")
+    expect(page.locator(".row", has_text="calm")).to_contain_text("fails")
+    ada.locks.release("storm")
+    said = "'guard drop' needs the role admin, and this token has the role act"
+    refusal = {"error": "wrong_role", "message": said}
+    page.route(re.compile("/api/guard/drop"), lambda route: route.fulfill(status=403, json=refusal))
+    act(page, "calm", "d")
+    expect(page.locator(".toast", has_text=said)).to_be_visible()
+    page.keyboard.press("Shift+Digit4")
+    expect(page.locator(".row", has_text="agent/ada")).to_contain_text("used up")
+    act(page, "agent/ada", "d")
+    expect(page.locator(".row", has_text="agent/ada")).to_contain_text("counted")
+    assert "ada went home" in verbs(stage, "reservation.break")
+
+
+def act(page: Page, row: str, key: str, reason: str = "") -> None:
+    """Select a row by the keyboard, press the key of an action, and give its reason."""
+    expect(page.locator(".row", has_text=row)).to_be_visible()
+    page.keyboard.press("g")
+    while row not in page.locator(".row[data-selected]").inner_text():
+        page.keyboard.press("j")
+    page.keyboard.press(key)
+    if reason:
+        page.locator("dialog textarea").fill(reason)
+    page.locator("dialog button[type=submit]").click()
+    expect(page.locator("dialog")).to_have_count(0)
+
+
+def repository(folder: Path) -> Path:
+    """A git repository with a branch to merge."""
+    git = ["git", "-c", "user.name=ada", "-c", "user.email=ada@example.com", "-C", str(folder)]
+    folder.mkdir()
+    for words in ("init -q -b main", "commit -q --allow-empty -m one", "switch -q -c feature",
+                  "commit -q --allow-empty -m two"):  # fmt: skip
+        subprocess.run([*git, *words.split()], check=True)
+    return folder
+
+
 def test_everything_that_is_filtered_is_acted_on_and_nothing_else(stage: Stage, page: Page) -> None:
     ada = stage.agent("ada")
     for n in range(5):
@@ -251,13 +389,17 @@ def test_a_script_in_any_text_stays_a_text(stage: Stage, page: Page) -> None:
     mallory.messages.send(["ada"], evil, subject=evil, thread=name)
     mallory.messages.alert(name, evil)
     mallory.messages.query("?law", evil, person=True)
+    mallory.reservations.reserve("src/evil", reason=evil)
+    mallory.schedules.add("evil", every=3600, title=evil)
+    mallory.schedules.pause("evil", evil)
+    mallory.budgets.set(f"agent/{name}", tokens=1, reason=evil)
     ada.agents.pause(name, evil)
     things = (f"task/{name}", f"agent/{name}", f"lock/{name}", f"thread/{name}")
     places = [*VIEWS, "tasks&as=picture", *(f"tasks&show={thing}" for thing in things)]
     for place in places:
         page.goto(f"{stage.server.url}?view={place}")
         shown = page.locator("#detail .story, #detail .letter" if "show=" in place else "#view")
-        if place not in ("swarms", "pipelines"):
+        if place not in ("swarms", "pipelines", "merges", "guards"):
             expect(shown.first).to_contain_text("<img src=x" if "thread" in place else "<b>evil")
         assert page.locator("img:not(.brand img), #view script, #view b, #detail b").count() == 0
     ada.agents.resume(name)
@@ -284,16 +426,34 @@ def test_a_server_that_is_away_is_shown_and_a_gap_is_read_again(stage: Stage, pa
     ada = stage.agent("ada")
     answers = ["retry: 50\nevent: hello\ndata: {}\n\n"]
     page.route(EVENTS, lambda route: stream(route, answers[-1]))
-    page.goto(stage.at("tasks", q="gap"))
+    ada.tasks.publish("open-thing")
+    page.goto(stage.at("tasks", q="gap", show="task/open-thing"))
     expect(page.locator(".empty")).to_contain_text("Nothing fits")
     expect(page.locator("#banner")).to_contain_text("The server does not answer")
+    expect(page.locator("#detail .story")).to_contain_text("published")
     ada.tasks.publish("gap", title="In the gap")
+    ada.tasks.note("open-thing", "not seen by the stream")
     answers.append("retry: 50\nevent: resync\ndata: {}\n\n")
     expect(page.locator(".row", has_text="In the gap")).to_be_visible()
+    expect(page.locator("#detail")).to_contain_text("not seen by the stream")
     page.unroute(EVENTS)
     expect(page.locator("#banner")).to_be_empty()
     ada.tasks.publish("gap2", title="After the gap")
     expect(page.locator(".row", has_text="After the gap")).to_be_visible()
+
+
+def test_what_is_committed_before_the_stream_begins_is_shown(stage: Stage, page: Page) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(EVENTS, hold)
+    page.goto(stage.at("tasks", q="early"))
+    expect(page.locator(".empty")).to_contain_text("Nothing fits")
+    stage.agent("ada").tasks.publish("early", title="Too early for the stream")
+    held[0].continue_()
+    expect(page.locator(".row", has_text="Too early")).to_be_visible()
 
 
 def stream(route: Route, text: str) -> None:

@@ -36,8 +36,33 @@ def test_the_document_has_no_script_and_no_style_of_its_own() -> None:
     assert all(re.search(r"\ssrc=", tag) for tag in re.findall(r"<script[^>]*>", text))
     named = set(re.findall(r'(?:src|href)="/assets/([^"]+)"', text))
     assert all((FOLDER / name).is_file() for name in named)
-    modules = {str(file.relative_to(FOLDER)) for file in SCRIPTS}
-    assert modules < named, "each module is loaded at once: add it as modulepreload"
+    loaded = {name for name in named if name.endswith(".js")}
+    assert reached("main.js") <= loaded, "what the page begins with is loaded at once: add it"
+    first = [reached(f"views/{view}.js") for view in ("now", "tasks")]
+    assert loaded <= reached("main.js").union(*first), "what is not needed at first waits"
+
+
+def reached(name: str) -> set[str]:
+    """A module, and all that it imports at once."""
+    found: set[str] = set()
+    todo = [FOLDER / name]
+    while todo:
+        file = todo.pop()
+        if str(file.relative_to(FOLDER)) not in found:
+            found.add(str(file.relative_to(FOLDER)))
+            places = re.findall(r"from \"(\.[^\"]+)\"", file.read_text())
+            todo += [(file.parent / place).resolve() for place in places]
+    return found
+
+
+def test_every_view_has_a_module_that_opens_it_and_every_module_is_used() -> None:
+    ids = re.findall(r"\bid: \"(\w+)\"", (FOLDER / "views.js").read_text())
+    views = {f"views/{id_}.js" for id_ in ids}
+    assert views == {str(file.relative_to(FOLDER)) for file in FOLDER.glob("views/*.js")}
+    for view in views:
+        assert re.search(r"export (const|function) open\b", (FOLDER / view).read_text()), view
+    used = reached("main.js") | reached("detail.js") | set().union(*map(reached, views))
+    assert used == {str(file.relative_to(FOLDER)) for file in SCRIPTS}
 
 
 @pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: file.name)

@@ -25,7 +25,10 @@ from interlock.faces.tui import bars
 from interlock.faces.tui import reader as reading
 from interlock.faces.tui.app import TopApp
 from interlock.faces.tui.board import RESERVED, Column, Row, View, action, offered, read_board
-from interlock.faces.tui.views import VIEWS, WaitPicture
+from interlock.faces.tui.spans import HeldSpan, Spans, bar
+from interlock.faces.tui.views import VIEWS
+from interlock.faces.tui.views.grants import WaitPicture
+from interlock.faces.tui.views.tasks import branches
 from interlock.runtime.operation import fields
 from interlock.store import Store
 from interlock.stores import open_store
@@ -152,6 +155,80 @@ def test_waits_are_followed_in_both_directions_and_a_cycle_is_named() -> None:
     assert "a cycle, so this wait cannot end" in WaitPicture(ring).around("lock/a")
 
 
+def test_the_tree_puts_each_task_below_what_it_waits_for(ada: Fleet, store: MemoryStore) -> None:
+    ada.tasks.publish("alone")
+    ada.tasks.publish("design")
+    ada.tasks.publish("api", needs=["design"])
+    ada.tasks.publish("page", needs=["design"])
+    ada.tasks.publish("test", needs=["page", "api"])
+    drawn = [f"{lead}{task.task}" for task, lead, _ in branches(ada.tasks.list().tasks)]
+    assert drawn == ["design", "├─ api", "│  └─ test", "└─ page", "alone"]
+    with opener(store)() as fleet:
+        rows = read_board(fleet, VIEWS["tree"]).view.rows
+    assert [row.cells[4] for row in rows] == ["", "", "page", "", ""]
+    assert rows[2].thing == "task/test"
+
+
+def test_a_bar_has_the_names_of_holders_where_they_held() -> None:
+    def held(agent: str, begins: float, ends: float | None, kind: Any = "held") -> HeldSpan:
+        return HeldSpan(thing="lock/db", agent=agent, kind=kind, begins=begins, ends=ends)
+
+    assert bar([held("ada", 10, 50), held("bob", 50, None)], 0, 100, 20) == "··┃ada━━━━┃bob━━━━━━"
+    assert bar([held("eve", 30, 60, "waiting")], 0, 100, 20) == "······┆eve┄┄┄·······"
+    assert bar([held("long-name", 95, None), held("before", -50, 1)], 0, 100, 20)[0] == "┃"
+    assert bar([held("\u6f22", 0, None)], 0, 100, 10) == "┃?━━━━━━━━"
+
+
+def test_the_timeline_says_who_had_what_and_who_waited(ada: Fleet, store: MemoryStore) -> None:
+    with interlock.connect(store=store, agent="bob") as bob:
+        ada.locks.acquire("db")
+        waiting = threading.Thread(target=lambda: bob.locks.acquire("db", wait=PATIENCE))
+        waiting.start()
+        while not (found := ada.locks.list())[0].waiters:
+            assert found
+        ada.locks.release("db")
+        waiting.join(PATIENCE)
+        app = top(opener(store), "timeline")
+
+        async def play(pilot: Pilot[Any]) -> None:
+            await shows(pilot, app, "bob has it")
+            await shows(pilot, app, "ada had lock/db for")
+            await shows(pilot, app, "10 min ago")
+            await pilot.press("z")
+            await shows(pilot, app, "60 s ago")
+
+        run(app, play)
+        spans = Spans()
+        for entry in ada.record.log(limit=100):
+            spans.add(entry)
+        lanes = spans.lanes(0, time.time())
+        assert [each.agent for each in lanes["lock/db", "held"]] == ["ada", "bob"]
+        assert [each.how for each in lanes["lock/db", "waiting"]] == ["got it"]
+
+
+def test_files_merges_schedules_and_budgets_are_rows_with_actions(
+    ada: Fleet, store: MemoryStore
+) -> None:
+    ada.reservations.reserve("src/*.py", reason="parser", repository="shop")
+    ada.schedules.add("nightly", every=3600)
+    ada.budgets.set("agent/ada", tokens=10)
+    ada.budgets.count(input=20)
+    app = top(opener(store), "files")
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shows(pilot, app, "src/*.py")
+        await pilot.press("b", *"late", "enter")
+        await shows(pilot, app, "No file is reserved")
+        app.action_view("schedules")
+        await shows(pilot, app, "every 1 h")
+        await pilot.press("p", *"full", "enter")
+        await shows(pilot, app, "paused")
+        app.action_view("budgets")
+        await shows(pilot, app, "used up")
+
+    run(app, play)
+
+
 # The screen
 
 
@@ -241,9 +318,18 @@ def test_every_view_opens_by_its_key_and_says_what_to_do_first(store: MemoryStor
     app = top(opener(store))
 
     async def play(pilot: Pilot[Any]) -> None:
-        for at, name in enumerate(VIEWS):
-            await pilot.press(str(at + 1))
-            await until(pilot, lambda: app._board and app._board.view.name == name, name)  # noqa: B023
+        def is_shown(name: str) -> Callable[[], object]:
+            return lambda: app._board and app._board.view.name == name
+
+        for key, name in zip(bars.DIGITS, VIEWS, strict=False):
+            await pilot.press(key)
+            await until(pilot, is_shown(name), name)
+        for name in list(VIEWS)[len(bars.DIGITS) :]:
+            await pilot.press("o", *name[0], "enter")
+            if app._showing != name:  # another view begins with this letter
+                await pilot.press("o", *name[0], "enter")
+            await until(pilot, is_shown(name), name)
+            assert bars.LABELS[name] in text(app)
         await pilot.press("tab")
         await shows(pilot, app, "Nothing needs a person.")
         await pilot.press("question_mark")

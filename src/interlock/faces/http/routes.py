@@ -72,7 +72,7 @@ class Routes:
                 secure=request.url.scheme == "https",
             )  # fmt: skip
             return response
-        return _asset(request, self._server.assets[assets.INDEX])
+        return _asset(request, self._server.assets.document)
 
     @answered
     async def asset(self, request: Request) -> Response:
@@ -276,7 +276,7 @@ def _revision(text: str | None) -> int | None:
 
 
 def _asset(request: Request, asset: assets.Asset) -> Response:
-    headers = {"ETag": asset.etag, "Cache-Control": "no-cache"}
+    headers = {"ETag": asset.etag, "Cache-Control": asset.cached}
     if request.headers.get("if-none-match") == asset.etag:
         return Response(status_code=304, headers=headers)
     return Response(asset.data, headers=headers, media_type=asset.type)

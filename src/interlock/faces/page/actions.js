@@ -1,16 +1,19 @@
 // Carries out what a person asks for: on one thing or on many, after a dialog, with an undo where
 // there is one, and with words about what happened.
 
-import { ACTIONS } from "./action_table.js";
+import { WORK_ACTIONS } from "./work_actions.js";
+import { SHARED_ACTIONS } from "./shared_actions.js";
 import { act, refused, Trouble } from "./api.js";
 import { ask } from "./dialog.js";
 import { toast } from "./toast.js";
 import { plural } from "./format.js";
 
 const AT_ONCE = 4;
+const ACTIONS = { ...WORK_ACTIONS, ...SHARED_ACTIONS };
 export const person = { role: "admin", agent: "" };
 
 export const nameOf = (thing) =>
+  thing.schedule || // before its task
   thing.task ||
   thing.lock ||
   thing.patterns?.join(", ") ||
@@ -18,9 +21,12 @@ export const nameOf = (thing) =>
   thing.semaphore ||
   thing.pipeline ||
   thing.decision ||
+  thing.branch ||
+  thing.guard ||
   thing.agent ||
   thing.id ||
-  thing.swarm;
+  thing.swarm ||
+  thing.thing;
 
 /** The actions that fit this thing; none for a reader. */
 export function actionsFor(kind, thing) {

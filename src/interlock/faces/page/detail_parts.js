@@ -1,7 +1,7 @@
 // The parts of the panel: what blocks a thing, its text and data, its other facts, and its story.
 
 import { chip, h } from "./dom.js";
-import { ago, clock, duration, valueText } from "./format.js";
+import { ago, clock, duration, now, until, valueText } from "./format.js";
 import { data } from "./state.js";
 import { agentLink, split, thingLink } from "./thing.js";
 import { picture } from "./picture.js";
@@ -33,6 +33,14 @@ const SKIPPED = new Set([
   "progress",
   "digest",
   "metadata",
+  "schedule",
+  "guard",
+  "definition",
+  "stored",
+  "observations",
+  "hosts",
+  "because",
+  "id",
 ]);
 
 /** Everything below the head of the panel. */
@@ -58,6 +66,7 @@ export function body(kind, shown, why, story) {
         shown.blocked_by && h("p.kept", h("code", shown.blocked_by.leaf), ` ${shown.blocked_by.reason}`),
       ),
     );
+  if (kind === "guard" && shown?.definition) parts.push(...guardParts(shown));
   if (shown?.messages) parts.push(...shown.messages.map(messagePart));
   if (shown && !shown.outcome && !shown.messages)
     parts.push(facts(kind === "agent" ? shown.agents?.[0] || {} : shown));
@@ -102,6 +111,22 @@ function taskParts(task) {
   ];
 }
 
+function guardParts(guard) {
+  const seen = guard.observations.map((each) =>
+    h("p", h("code", each.condition), ` ${each.says} `, h("span.muted", each.host, ", ", ago(each.at, " ago"))),
+  );
+  const hosts = guard.hosts.map((each) => each.host).join(", ");
+  return [
+    h("section", h("h3", "Definition"), h("pre", guard.definition.join("\n"))),
+    guard.outside &&
+      h(
+        "section",
+        h("h3", "Last seen"),
+        seen.length ? seen : h("p.muted", hosts ? `${hosts} may look, and saw nothing yet` : guard.because),
+      ),
+  ];
+}
+
 function messagePart(message) {
   return h(
     "section.letter",
@@ -118,6 +143,8 @@ function messagePart(message) {
   );
 }
 
+const moment = (at) => (at > now() ? until(at) : ago(at, " ago"));
+
 /** The other fields, as names and values; moments as times. */
 function facts(item) {
   const rows = Object.entries(item).filter(
@@ -130,8 +157,8 @@ function facts(item) {
       !(Array.isArray(value) && !value.length),
   );
   const value = (name, each) => {
-    if (`${name}_iso` in item) return ago(each, " ago");
-    if (/expires_in|max_hold|retry_in/.test(name)) return duration(each);
+    if (`${name}_iso` in item) return [each].flat().map((at, n) => [n > 0 && ", ", moment(at)]);
+    if (/expires_in|max_hold|retry_in|max_age|every/.test(name)) return duration(each);
     if (name === "holder" || name === "agent" || name.endsWith("_by") || name === "by")
       return agentLink(each);
     if (name === "needs") return each.map((need, n) => [n > 0 && ", ", thingLink(`task/${need}`, need)]);

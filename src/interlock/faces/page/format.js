@@ -40,6 +40,17 @@ export function ago(moment, word = "") {
   );
 }
 
+/** How long it is until a moment, kept up to date; "now" when it has come. */
+export function until(moment) {
+  return h(
+    "time",
+    { data: { until: moment }, title: exact(moment), datetime: iso(moment) },
+    untilText(moment, now()),
+  );
+}
+
+const untilText = (moment, at) => (moment > at ? `in ${duration(moment - at + 0.999)}` : "now");
+
 const iso = (moment) => {
   const date = new Date(moment * 1000);
   return Number.isNaN(date.getTime()) ? "" : date.toISOString();
@@ -90,5 +101,7 @@ export function startTicker() {
       const text = duration(at - Number(each.dataset.since)) + (each.dataset.word || "");
       if (each.textContent !== text) each.textContent = text;
     }
+    for (const each of document.querySelectorAll("time[data-until]"))
+      each.textContent = untilText(Number(each.dataset.until), at);
   }, 1000);
 }

@@ -17,5 +17,11 @@ function flush() {
   asked = false;
   const paints = [...waiting.values()];
   waiting.clear();
-  for (const paint of paints) paint();
+  for (const paint of paints) {
+    try {
+      paint();
+    } catch (error) {
+      reportError(error); // the others are painted all the same
+    }
+  }
 }

@@ -2,9 +2,10 @@
 // Ctrl-K opens the palette.  A key that is typed into a field stays there.
 
 import { h } from "./dom.js";
-import { go, params } from "./route.js";
+import { go, goView, params } from "./route.js";
 import { showDialog } from "./dialog.js";
 import { openPalette } from "./palette.js";
+import { viewOf } from "./views.js";
 import { actionsFor, perform } from "./actions.js";
 
 const HELP = [
@@ -12,16 +13,17 @@ const HELP = [
   ["Enter or o", "open the row"],
   ["Esc", "close, clear"],
   ["/", "filter: words, label:web, holder:bob, -state:dead"],
-  ["1 … 9", "change the view"],
+  ["1 … 9, 0", "change the view; Shift and 1 … 4 for the last ones"],
   ["Ctrl-K", "palette: go to anything, do anything"],
   ["g, G", "first and last row"],
   ["r, u, c, e, n", "task: retry, requeue, cancel, edit, note"],
   ["x, p, m", "agent: stop, pause, message"],
-  ["u", "lock: release"],
+  ["u", "lock, slots, files: release"],
+  ["c, p, d", "merge: cancel; schedule: pause, drop; budget: no limit"],
   ["?", "this list"],
 ];
 
-/** ctx: {list() -> the open list, views, openView(n)}. */
+/** ctx: {list() -> the open list}. */
 export function startKeys(ctx) {
   addEventListener("help", help);
   document.addEventListener("keydown", (event) => {
@@ -38,13 +40,17 @@ export function startKeys(ctx) {
 
 function handle(key, ctx, event) {
   const list = ctx.list();
-  if (key === "?") return help();
+  if (key === "?") {
+    help();
+    return true;
+  }
   if (key === "/") {
     document.querySelector("#head input[type=search]")?.focus();
     return true;
   }
-  if (/^[1-9]$/.test(key)) {
-    ctx.openView(Number(key) - 1);
+  const view = viewOf(event);
+  if (view) {
+    goView(view.id);
     return true;
   }
   if (key === "Escape") return escape(list);
@@ -97,7 +103,7 @@ function escape(list) {
 }
 
 function help() {
-  if (!document.querySelector("dialog[open]")) {
+  if (!document.querySelector("dialog[open]"))
     showDialog(
       "Keys",
       h(
@@ -111,6 +117,4 @@ function help() {
         ]),
       ),
     );
-  }
-  return true;
 }

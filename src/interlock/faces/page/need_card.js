@@ -3,7 +3,7 @@
 import { button, chip, h } from "./dom.js";
 import { ago, brief, shortId, valueText } from "./format.js";
 import { data } from "./state.js";
-import { ACTIONS } from "./action_table.js";
+import { WORK_ACTIONS } from "./work_actions.js";
 import { actionsFor, carryOut, perform, person } from "./actions.js";
 import { ask } from "./dialog.js";
 import { full, split, thingLink } from "./thing.js";
@@ -77,7 +77,7 @@ function buttons(item) {
 /** Answer a decision: a button for each option, or a text. */
 function decisionForm(decision) {
   if (person.role === "read") return null;
-  const answer = (text) => carryOut(ACTIONS.decision.answer, [decision], { text });
+  const answer = (text) => carryOut(WORK_ACTIONS.decision.answer, [decision], { text });
   if (decision.options.length) {
     return h(
       "div.buttons",

@@ -6,11 +6,12 @@ import { go, goView } from "./route.js";
 import { data } from "./state.js";
 import { actionsFor, nameOf, perform } from "./actions.js";
 import { linkKinds } from "./thing.js";
+import { keyOf, VIEWS } from "./views.js";
 
 const MOST = 12;
 
 export function openPalette(ctx) {
-  const entries = [...rowActions(ctx), ...views(ctx), ...things()];
+  const entries = [...rowActions(ctx), ...views(), ...things()];
   let shown = [];
   let at = 0;
   const results = h("ul", { role: "listbox", id: "palette-results" });
@@ -91,8 +92,8 @@ function rowActions(ctx) {
     : [];
 }
 
-function views(ctx) {
-  return ctx.views.map((each, n) => entry("view", each.title, () => goView(each.id), String(n + 1)));
+function views() {
+  return VIEWS.map((each, n) => entry("view", each.title, () => goView(each.id), keyOf(n)));
 }
 
 function things() {

@@ -1,9 +1,12 @@
 // What the page reads: a resource for each list of the server, with the nouns whose events change it.
 
 import { read } from "./api.js";
-import { loadTasks } from "./task_store.js";
+import { isBehind, loadTasks } from "./task_store.js";
 
-/** name -> {nouns whose events change it, poll in s, least pause in ms, load(last, whole, part)}. */
+const SHOWN_GUARDS = 60;
+
+/** name -> {nouns whose events change it, poll in s, least pause in ms, load(last, whole, part), and
+ *  isBehind(): whether a reading left something to read}. */
 export const RESOURCES = {
   agents: {
     nouns: ["agent", "task", "lock", "semaphore"],
@@ -11,10 +14,14 @@ export const RESOURCES = {
     least: 1000,
     load: async () => read("agent list"),
   },
-  tasks: { nouns: ["task", "pipeline"], poll: 90, load: loadTasks },
+  tasks: { nouns: ["task", "pipeline"], poll: 90, isBehind, load: loadTasks },
   locks: { nouns: ["lock"], poll: 2, load: async () => (await read("lock list")).locks },
   semaphores: { nouns: ["semaphore"], poll: 2, load: async () => (await read("sem list")).semaphores },
-  reservations: { nouns: ["reservation"], poll: 5, load: async () => read("reservations") },
+  reservations: {
+    nouns: ["reservation"],
+    poll: 5,
+    load: async () => (await read("reservations", { all: true, limit: 1000 })).reservations,
+  },
   decisions: {
     nouns: ["decision", "query"],
     poll: 15,
@@ -39,7 +46,34 @@ export const RESOURCES = {
     load: async () => (await read("health")).problems,
   },
   deadlocks: { nouns: [], poll: 60, load: loadDeadlocks },
+  merges: { nouns: ["merge"], poll: 5, load: async () => read("merge list", { all: true, limit: 300 }) },
+  schedules: {
+    nouns: ["schedule"],
+    poll: 10,
+    load: async () => (await read("schedule list", { limit: 500 })).schedules,
+  },
+  guards: { nouns: ["guard", "lock", "pipeline"], poll: 5, least: 400, load: loadGuards },
+  budgets: {
+    nouns: ["budget"],
+    poll: 15,
+    least: 1000,
+    load: async () => (await read("budget show")).budgets,
+  },
 };
+
+/** The first guards, with what keeps each of them, or what hosts saw last: to ask why one fails that
+ *  looks at files or commands would let the server look again. */
+async function loadGuards() {
+  const { guards } = await read("guard list");
+  return Promise.all(guards.map((each, n) => (n < SHOWN_GUARDS ? loadGuard(each) : each)));
+}
+
+async function loadGuard(guard) {
+  if (guard.outside) return { ...guard, ...(await read("guard show", { guard: guard.guard })), state: "" };
+  const why = await read("why", { thing: `guard/${guard.guard}` });
+  return { ...guard, why, state: why.state, blocked: why.blocked };
+}
+
 async function loadPipelines(last) {
   const { pipelines } = await read("pipeline list", { limit: 200 });
   const known = new Map((last || []).map((each) => [each.pipeline, each]));

@@ -26,6 +26,16 @@ export const STATE_TONES = {
   degraded: "warn",
   offline: "bad",
   unknown: "off",
+  testing: "busy",
+  landing: "busy",
+  bounced: "bad",
+  merged: "ok",
+  active: "ok",
+  paused: "warn",
+  ended: "off",
+  passed: "ok",
+  "used up": "bad",
+  limited: "busy",
 };
 
 export const stateChip = (state) => chip(state, STATE_TONES[state] || "");

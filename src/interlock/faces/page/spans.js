@@ -15,18 +15,26 @@ const END = new Set([
 ]);
 const NOUNS = new Set(["lock", "semaphore", "task"]);
 
+const keyOf = (thing, agent, kind) => `${thing}\u0001${agent}\u0001${kind}`;
+
 export class Spans {
   constructor() {
     this.closed = []; // {thing, agent, kind, from, to, end}
     this.open = new Map(); // "thing agent kind" -> span
-    this.revision = 0;
-    this.begins = 0;
+    this.revision = 0; // of the last entry that was read from the record
+    this.applied = new WeakSet(); // events of the stream after it
   }
 
-  /** An event: {event, at, thing, agent, revision}. */
-  event({ event, at, thing, agent, revision }) {
+  /** An event of the stream: once, and unless the record had it; those of a commit share a revision. */
+  live(change) {
+    if (change.revision <= this.revision || this.applied.has(change)) return;
+    this.applied.add(change);
+    this.event(change);
+  }
+
+  /** An event: {event, at, thing, agent}. */
+  event({ event, at, thing, agent }) {
     const [noun, what] = event.split(":");
-    this.revision = Math.max(this.revision, revision);
     if (!NOUNS.has(noun) || !thing) return;
     if (BEGIN[what]) {
       this.end(thing, agent, "waiting", at, "got it");
@@ -55,17 +63,25 @@ export class Spans {
         at: line.at,
         thing: each.thing || line.thing,
         agent: each.agent,
-        revision: line.revision,
       });
-    this.begins ||= line.at;
+    this.revision = Math.max(this.revision, line.revision);
+  }
+
+  /** Who waits for what now, as [thing, agent]: those that do not wait any more left the queue. */
+  queues(waiting, at) {
+    const now = new Set(waiting.map(([thing, agent]) => keyOf(thing, agent, "waiting")));
+    for (const [key, { thing, agent, kind }] of [...this.open])
+      if (kind === "waiting" && !now.has(key)) this.end(thing, agent, kind, at, "left the queue");
+    for (const [thing, agent] of waiting)
+      if (!this.open.has(keyOf(thing, agent, "waiting"))) this.begin(thing, agent, "waiting", at);
   }
 
   begin(thing, agent, kind, from) {
-    this.open.set(`${thing}\u0001${agent}\u0001${kind}`, { thing, agent, kind, from, to: null });
+    this.open.set(keyOf(thing, agent, kind), { thing, agent, kind, from, to: null });
   }
 
   end(thing, agent, kind, to, end) {
-    const key = `${thing}\u0001${agent}\u0001${kind}`;
+    const key = keyOf(thing, agent, kind);
     const span = this.open.get(key);
     if (!span) return false;
     this.open.delete(key);

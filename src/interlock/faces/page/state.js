@@ -16,7 +16,8 @@ const HEALTH_EVENTS =
   /:(dead|failed|lapsed|deadlock|retried|cancelled|requeued|reclaimed|acknowledged|broken|left)$/;
 const ALWAYS = ["health", "decisions", "quarantine", "agents", "tasks", "locks", "semaphores", "pipelines"];
 const UNSEEN = 5; // lists that no view shows are polled less often
-const UNSEEN_PAUSE = 1000; // and read at most once a second
+// and read at most once in so many milliseconds
+const UNSEEN_PAUSE = { health: 1000, decisions: 1000, quarantine: 1000, tasks: 1000, other: 3000 };
 const UNSEEN_START = 600; // and come after what is shown first
 
 export const data = {}; // name -> what was read last
@@ -26,6 +27,7 @@ const states = Object.fromEntries(
   Object.keys(RESOURCES).map((name) => [name, { dirty: true, busy: false, pause: LEAST_PAUSE, last: 0 }]),
 );
 const begun = performance.now();
+let begins = false; // until then an event may be missing
 let active = new Set(ALWAYS);
 let shown = new Set();
 let changedCall = () => {};
@@ -60,8 +62,9 @@ export function noteChange(change) {
   changedCall("recent", change);
 }
 
-/** Read everything that is shown again: after a gap, an outage, a sleep. */
+/** Read everything that is shown: when events begin to come, after a gap, an outage, a sleep. */
 export function resync() {
+  begins = true;
   takeTaskChanges();
   for (const name of Object.keys(RESOURCES)) states[name].whole = true;
   for (const name of Object.keys(RESOURCES)) touch(name);
@@ -75,8 +78,8 @@ export function touch(name) {
 
 function schedule(name) {
   const state = states[name];
-  if (!state.dirty || state.busy || state.timer || !active.has(name)) return;
-  const least = shown.has(name) ? RESOURCES[name].least || 0 : UNSEEN_PAUSE;
+  if (!begins || !state.dirty || state.busy || state.timer || !active.has(name)) return;
+  const least = shown.has(name) ? RESOURCES[name].least || 0 : UNSEEN_PAUSE[name] || UNSEEN_PAUSE.other;
   const due = state.last
     ? state.last + Math.max(state.pause, least)
     : shown.has(name)
@@ -102,7 +105,7 @@ async function refresh(name) {
       changedCall(name);
     });
     failures.delete(name);
-    state.read = performance.now();
+    if (RESOURCES[name].isBehind?.()) state.dirty = true;
   } catch (error) {
     if (!(error instanceof Trouble)) throw error;
     failures.set(name, error);
@@ -112,9 +115,9 @@ async function refresh(name) {
     state.busy = false;
     state.last = performance.now();
     state.pause = Math.max(LEAST_PAUSE, (state.last - begun) * SHARE);
+    schedule(name);
   }
   changedCall(name);
-  schedule(name);
 }
 
 setInterval(() => {

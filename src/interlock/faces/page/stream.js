@@ -4,35 +4,56 @@
 // `resync` if it no longer has it.  Three cases need more: a stream that the browser gave up (it
 // answered with an error), a laptop that slept (timers show it), and a tab that was hidden for long
 // (its stream is closed, since a browser opens only six connections to a host for all tabs).
+//
+// What is committed after a reading and before the stream begins has no event: so whenever a stream
+// begins that continues no earlier one, everything is read, after its first message.  It is opened
+// before the rest of the page is loaded, to have that message in time.
 
 const HIDDEN_MOST = 120_000;
+const PATIENCE = 1_500; // a proxy may keep the first message back: the page reads all the same
 const TICK = 5_000;
 const SLEPT = 20_000;
 
-export class Stream {
-  /** on: {hello, change, resync, away(what, since), back}. */
-  constructor(on, { keepHidden }) {
-    this.on = on;
-    this.keepHidden = keepHidden;
-    this.revision = 0;
+class Stream {
+  constructor() {
     this.trouble = "";
     this.retry = 1000;
+    this.waiting = []; // what came before the rest of the page
     this.open();
+  }
+
+  /** on: {hello, change, resync, away(what), back}; what came until now is told first. */
+  start(on, { keepHidden }) {
+    this.on = on;
+    this.keepHidden = keepHidden;
+    for (const [name, said] of this.waiting.splice(0)) on[name](said);
+    setTimeout(() => this.began || this.begin(), PATIENCE);
     this.watchSleep();
     document.addEventListener("visibilitychange", () => this.visibility());
-    addEventListener("online", () => this.reopen());
+    addEventListener("online", () => this.open());
     addEventListener("pagehide", () => this.source?.close());
-    addEventListener("pageshow", (event) => event.persisted && this.reopen());
+    addEventListener("pageshow", (event) => event.persisted && this.open());
+  }
+
+  tell(name, said) {
+    if (this.on) this.on[name](said);
+    else this.waiting.push([name, said]);
+  }
+
+  begin() {
+    this.began = true;
+    this.tell("resync");
   }
 
   open() {
     this.source?.close();
+    this.position = "";
     clearTimeout(this.timer);
     const source = new EventSource("/api/events");
     this.source = source;
     source.addEventListener("hello", (event) => this.hello(JSON.parse(event.data)));
     source.addEventListener("change", (event) => this.change(event));
-    source.addEventListener("resync", () => this.on.resync());
+    source.addEventListener("resync", () => this.begin());
     source.addEventListener("store", (event) => this.store(JSON.parse(event.data)));
     source.onerror = () => this.failed(source);
   }
@@ -40,13 +61,13 @@ export class Stream {
   hello(said) {
     this.retry = 1000;
     this.mend("server");
-    this.on.hello(said);
+    this.tell("hello", said);
+    if (!this.position) this.begin(); // else the browser named it, and the server sends the rest
   }
 
   change(event) {
-    const change = JSON.parse(event.data);
-    if (change.revision > this.revision) this.revision = change.revision;
-    this.on.change(change);
+    this.position = event.lastEventId;
+    this.tell("change", JSON.parse(event.data));
   }
 
   store(said) {
@@ -65,7 +86,8 @@ export class Stream {
   fail(what) {
     if (this.trouble === what) return;
     this.trouble = what;
-    this.on.away(what);
+    this.tell("away", what);
+    if (!this.began) this.begin();
   }
 
   mend(what) {
@@ -73,13 +95,8 @@ export class Stream {
     const was = this.trouble;
     if (was && (was === what || what === "server")) {
       this.trouble = "";
-      this.on.back(was);
+      this.tell("back");
     }
-  }
-
-  reopen() {
-    this.open();
-    this.on.resync();
   }
 
   visibility() {
@@ -89,7 +106,7 @@ export class Stream {
         if (!this.keepHidden()) this.source.close();
       }, HIDDEN_MOST);
     } else if (this.source.readyState === EventSource.CLOSED) {
-      this.reopen();
+      this.open();
     }
   }
 
@@ -98,7 +115,9 @@ export class Stream {
     setInterval(() => {
       const gap = Date.now() - last;
       last = Date.now();
-      if (gap > TICK + SLEPT && !document.hidden) this.reopen();
+      if (gap > TICK + SLEPT && !document.hidden) this.open();
     }, TICK);
   }
 }
+
+export const stream = new Stream();

@@ -4,6 +4,7 @@
 import { read } from "./api.js";
 
 const PAGE = 500;
+const FIRST_PAGE = 80; // what fills a screen is there sooner
 const MOST = 5000; // open tasks; beyond that the page says so
 const ENDED = 300; // complete ones, the last by id
 const ONE_BY_ONE = 24; // more changes than this at once: read the list again
@@ -33,6 +34,9 @@ let wholeAt = 0;
 
 /** Whether the store has more open tasks than the page reads. */
 export const isTruncated = () => truncated;
+
+/** Whether tasks that events named are still to be read. */
+export const isBehind = () => changes.size > 0;
 
 /** An event about a task: shown at once as far as it tells, and read soon. */
 export function taskChanged(change) {
@@ -70,8 +74,7 @@ export async function loadTasks(last, whole, part) {
   wholeAt = performance.now();
   const fresh = new Map();
   truncated = false;
-  await pages({ state: FIRST }, fresh, part);
-  await pages({ state: REST }, fresh, part);
+  await Promise.all([pages(FIRST, fresh, part), pages(REST, fresh, part)]);
   const { tasks } = await read("task list", { state: ["complete"], limit: ENDED });
   for (const each of tasks) fresh.set(each.task, each);
   known.clear();
@@ -79,13 +82,15 @@ export async function loadTasks(last, whole, part) {
   return known;
 }
 
-async function pages(filter, into, part) {
+async function pages(state, into, part) {
   let after = "";
+  let limit = known.size ? PAGE : FIRST_PAGE;
   do {
-    const found = await read("task list", { ...filter, limit: PAGE, ...(after ? { after } : {}) });
+    const found = await read("task list", { state, limit, ...(after ? { after } : {}) });
     for (const each of found.tasks) into.set(each.task, each);
-    if (!known.size) part(into);
+    if (!known.size && found.tasks.length) part(into);
     after = found.more;
+    limit = PAGE;
   } while (after && into.size < MOST);
   truncated ||= Boolean(after);
 }

@@ -41,7 +41,10 @@ export function split(thing) {
     "request",
     "schedule",
     "guard",
+    "merge",
+    "reservation",
     "swarm",
+    "budget",
   ].includes(kind)
     ? [kind, thing.slice(at + 1)]
     : ["lock", thing];
@@ -59,5 +62,9 @@ export function linkKinds(data) {
   for (const each of data.locks || []) found.push({ kind: "lock", id: each.lock });
   for (const each of data.semaphores || []) found.push({ kind: WORDS.semaphore, id: each.semaphore });
   for (const each of data.pipelines || []) found.push({ kind: "pipeline", id: each.pipeline });
+  for (const each of data.schedules || []) found.push({ kind: "schedule", id: each.schedule });
+  for (const each of data.guards || []) found.push({ kind: "guard", id: each.guard });
+  for (const each of data.merges?.merges || [])
+    found.push({ kind: "merge", id: each.merge, title: `${each.branch} → ${each.into}` });
   return found;
 }

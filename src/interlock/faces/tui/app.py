@@ -18,8 +18,8 @@ from textual.widgets import DataTable, Input, RichLog, Static
 
 from interlock.core.safe_text import one_line, printable
 from interlock.faces.tui import bars
-from interlock.faces.tui.board import Action, Board, Row, Tone, View
-from interlock.faces.tui.dialogs import ActionMenu, ConfirmDialog, HelpDialog
+from interlock.faces.tui.board import ZOOMS, Action, Board, Row, Tone, View
+from interlock.faces.tui.dialogs import ActionMenu, ConfirmDialog, HelpDialog, ViewMenu
 from interlock.faces.tui.reader import BoardReader, Opens, explain, perform
 from interlock.faces.tui.views import VIEWS
 from interlock.runtime.text import render
@@ -60,7 +60,12 @@ class TopApp(App[None]):
         Binding("ctrl+r", "reread", "read again"),
         Binding("tab", "next(1)", "next view", priority=True),
         Binding("shift+tab", "next(-1)", "view before", priority=True),
-        *[Binding(str(at + 1), f"view('{name}')", name) for at, name in enumerate(VIEWS)],
+        Binding("o", "views", "all views"),
+        Binding("z", "zoom", "zoom of the timeline"),
+        *[
+            Binding(key, f"view('{name}')", name)
+            for key, name in zip(bars.DIGITS, VIEWS, strict=False)
+        ],
     ]
 
     class BoardRead(Message):
@@ -392,6 +397,20 @@ class TopApp(App[None]):
         self._detail("")
         self.reader.show(name)
         self._paint()
+
+    def action_views(self) -> None:
+        """Choose a view."""
+        self.push_screen(ViewMenu(bars.LABELS, self._showing), self._view_chosen)
+
+    def _view_chosen(self, name: str | None) -> None:
+        if name:
+            self.action_view(name)
+
+    def action_zoom(self) -> None:
+        """How far the timeline goes back: the next of a few lengths."""
+        at = ZOOMS.index(self.reader.zoom)
+        self.reader.zoom = ZOOMS[(at + 1) % len(ZOOMS)]
+        self.reader.refresh()
 
     def action_next(self, step: int) -> None:
         """The view beside this one."""

@@ -19,8 +19,11 @@ WIDE = 100
 LABELS = {
     "person": "Person", "agents": "Agents", "tasks": "Tasks", "locks": "Locks",
     "messages": "Mail", "questions": "Questions", "pipelines": "Pipelines", "swarms": "Swarms",
-    "record": "Record",
+    "record": "Record", "timeline": "Timeline", "tree": "Tree", "files": "Files",
+    "merges": "Merges", "schedules": "Schedules", "guards": "Guards", "budgets": "Budgets",
 }  # fmt: skip
+DIGITS = "1234567890"
+"""The keys of the first views."""
 _TASKS = ("running", "pending", "blocked", "dead", "failed")
 _CALL = "bold yellow"
 """What waits for the person who looks."""
@@ -42,16 +45,22 @@ def head(place: str, board: Board | None) -> Text:
 
 
 def tabs(here: str, counts: Mapping[str, int], width: int) -> Text:
-    """The views with their keys and counts; a narrow terminal shows the name of this one only."""
+    """The views with their keys and counts; a narrow terminal shows the name of this one only.
+
+    Those without a key are behind ``o``; one of them stands here while it is shown.
+    """
     text = _line()
     for at, name in enumerate(VIEWS):
+        key = DIGITS[at : at + 1]
+        if not key and name != here:
+            continue
         count, calls = counts.get(name, 0), name in ("person", "questions", "messages")
         whole = width >= WIDE or name == here
-        label = f"{at + 1} {LABELS[name]}" if whole else str(at + 1)
+        label = f"{key} {LABELS[name]}".strip() if whole else key
         label += f" {count}" if count and (whole or calls) else ""
         style = "reverse bold" if name == here else _CALL if calls and count else ""
         text.append(f" {label} ", style)
-    return text
+    return text.append(" o more ", "dim")
 
 
 def status(

@@ -26,11 +26,23 @@ if TYPE_CHECKING:
 Tone: TypeAlias = Literal["", "good", "warn", "bad", "dim", "busy"]
 """What a colour means; the screen chooses the colour."""
 
+TONES: dict[str, Tone] = {
+    "alive": "good", "busy": "busy", "waiting": "warn", "idle": "dim", "lapsed": "bad",
+    "running": "busy", "blocked": "warn", "complete": "good", "failed": "bad", "dead": "bad",
+    "dropped": "dim", "held": "busy", "stale": "bad", "reserved": "warn", "open": "warn",
+    "half_open": "warn", "closed": "good", "cancelled": "dim", "denied": "dim",
+    "decision": "warn", "paused": "warn", "queued": "warn", "testing": "busy",
+    "landing": "busy", "bounced": "bad", "merged": "good", "active": "good", "ended": "dim",
+    "passed": "good", "unknown": "dim", "outside": "dim",
+}  # fmt: skip
+"""The colours of states."""
+ZOOMS = (600.0, 60.0, 3600.0, 21600.0)
+"""Seconds that the timeline goes back: at first, and as ``z`` changes it."""
 MOST = 500
 """Rows of a view."""
 LONGEST = 400
 """Characters of a cell."""
-RESERVED = frozenset("jkgGhlwq")
+RESERVED = frozenset("jkgGhlwqoz")
 """Keys of the screen itself, which no action has."""
 _REASON = "reason"
 _ACTIONS: dict[str, tuple[str, str, str, bool]] = {
@@ -56,6 +68,13 @@ _ACTIONS: dict[str, tuple[str, str, str, bool]] = {
     "quarantine release": ("r", "release", "", True),
     "quarantine drop": ("d", "drop", "", True),
     "request cancel": ("c", "cancel", _REASON, True),
+    "unreserve": ("b", "break", _REASON, True),
+    "merge cancel": ("c", "cancel", _REASON, True),
+    "schedule pause": ("p", "pause", _REASON, True),
+    "schedule resume": ("r", "resume", "", False),
+    "schedule drop": ("d", "drop", "", True),
+    "guard drop": ("d", "drop", "", True),
+    "budget drop": ("d", "drop the limit", "", True),
 }
 """The operations that the screen offers: key, label, the field to ask for, and whether it hurts."""
 
@@ -164,10 +183,14 @@ class Board(Struct, frozen=True, kw_only=True):
 
 
 class Source:
-    """Carries out the reading operations of one board; ``unread`` are ids of messages to you."""
+    """Carries out the reading operations of one board; ``unread`` are ids of messages to you.
 
-    def __init__(self, fleet: Fleet) -> None:
+    ``zoom`` is how many seconds the timeline goes back.
+    """
+
+    def __init__(self, fleet: Fleet, zoom: float = ZOOMS[0]) -> None:
         self.fleet = fleet
+        self.zoom = zoom
         self.agent = fleet.context.agent or ""
         self.now = time.time()
         self.overview = overview(fleet)
@@ -185,9 +208,9 @@ class Source:
         return "" if moment is None else span(max(0.0, self.now - moment))
 
 
-def read_board(fleet: Fleet, view: Callable[[Source], View]) -> Board:
+def read_board(fleet: Fleet, view: Callable[[Source], View], zoom: float = ZOOMS[0]) -> Board:
     """Read the numbers of all views, and the rows of one."""
-    source = Source(fleet)
+    source = Source(fleet, zoom)
     found = source.overview
     tasks: dict[str, int] = found["tasks"]
     ended = tasks.get("complete", 0) + tasks.get("dropped", 0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rich.text import Text
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -105,8 +105,52 @@ class ActionMenu(ModalScreen[Action | None]):
         self.dismiss(None)
 
 
+class ViewMenu(ModalScreen[str | None]):
+    """All views, to choose from."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,o", "cancel", "cancel")]
+
+    def __init__(self, labels: Mapping[str, str], here: str) -> None:
+        super().__init__()
+        self._labels = labels
+        self._here = here
+
+    def compose(self) -> ComposeResult:
+        """The list."""
+        with Vertical():
+            yield Static(Text("Views"), classes="title")
+            yield OptionList(*[Option(label, id=name) for name, label in self._labels.items()])
+
+    def on_mount(self) -> None:
+        """Begin at the view that is shown."""
+        self.query_one(OptionList).highlighted = list(self._labels).index(self._here)
+
+    @on(OptionList.OptionSelected)
+    def chosen(self, event: OptionList.OptionSelected) -> None:
+        """This one."""
+        self.dismiss(event.option_id)
+
+    def on_key(self, event: events.Key) -> None:
+        """J and k move, as elsewhere; another letter goes to the next view that begins with it."""
+        menu, key = self.query_one(OptionList), event.character or ""
+        if key == "j":
+            menu.action_cursor_down()
+        elif key == "k":
+            menu.action_cursor_up()
+        elif key.isalpha():
+            at, names = menu.highlighted or 0, list(self._labels)
+            order = [*range(at + 1, len(names)), *range(at + 1)]
+            fits = [each for each in order if names[each].startswith(key)]
+            menu.highlighted = fits[0] if fits else at
+
+    def action_cancel(self) -> None:
+        """None."""
+        self.dismiss(None)
+
+
 HELP = """\
-1 … 9   a view; tab goes to the next one
+1 … 0   a view; tab goes to the next one
+o       all views, to choose from
 j k     down and up; g G: first and last
 /       filter by words; esc clears it
 enter   what can be done with the row
@@ -114,6 +158,7 @@ enter   what can be done with the row
         one for all filtered rows
 w       why it is blocked, who can clear it
 h       its history, from the record
+z       timeline: how far it goes back
 l       the log of events, or none
 ctrl+r  read again now
 q       quit

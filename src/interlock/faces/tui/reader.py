@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from interlock.errors import InterlockError
-from interlock.faces.tui.board import Board, read_board
+from interlock.faces.tui.board import ZOOMS, Board, read_board
 from interlock.faces.tui.views import VIEWS
 from interlock.nouns.fleet.noun import WhyRequest
 from interlock.nouns.record.noun import RecordExplain
@@ -55,6 +55,7 @@ class BoardReader:
         self._opens = opens
         self._every = every
         self.view = view
+        self.zoom = ZOOMS[0]
         self._on_board = on_board
         self._on_events = on_events
         self._on_trouble = on_trouble
@@ -117,7 +118,7 @@ class BoardReader:
         """Read a board; returns how long to pause."""
         self._wanted.clear()
         began = time.monotonic()
-        board = read_board(fleet, VIEWS[self.view])
+        board = read_board(fleet, VIEWS[self.view], self.zoom)
         if not self._stopped.is_set():
             self._on_board(board)
         return max(LEAST_PAUSE, SHARE * (time.monotonic() - began))

@@ -27,8 +27,7 @@ class TopRequest(Request, frozen=True, kw_only=True):
         str,
         option(
             "text",
-            "the first view: person, agents, tasks, locks, messages, questions, pipelines, swarms"
-            " or record",
+            "the first view, such as tasks, locks, timeline or merges; a wrong name lists all",
         ),
     ] = "person"
     every: Annotated[

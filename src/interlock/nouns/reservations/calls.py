@@ -130,9 +130,17 @@ class ReservationCalls(Calls[D]):
 
     @call
     def list(
-        self, *paths: str, holder: str | None = None, repository: str = "", limit: int = r.LISTED
+        self,
+        *paths: str,
+        holder: str | None = None,
+        repository: str = "",
+        all: bool = False,  # noqa: A002 - the word that people use
+        limit: int = r.LISTED,
     ) -> Op[r.ReservationList]:
-        """The reservations of the repository; those that overlap a path, or of one holder."""
+        """The reservations of the repository; those that overlap a path, or of one holder.
+
+        With ``all`` those of every repository that agents of this store work in.
+        """
         from interlock.nouns.reservations.views import list_reservations
 
         place = _place(repository)
@@ -142,6 +150,7 @@ class ReservationCalls(Calls[D]):
             pattern_texts(paths, place) if paths else (),
             "" if holder is None else _holder(holder),
             validate.limit(limit),
+            everywhere=validate.flag(all, "all"),
         )
 
     @call

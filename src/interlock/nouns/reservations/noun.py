@@ -64,6 +64,7 @@ class ReservationsRequest(Request, frozen=True, kw_only=True):
     ] = ()
     holder: Annotated[str | None, option("name", "only those of this agent")] = None
     repository: Repository = ""
+    all: Annotated[bool, option("flag", "those of all repositories of the store")] = False
     limit: Annotated[int, option("int", "how many to list at most", least=1)] = r.LISTED
 
 

@@ -221,10 +221,14 @@ class ReservationView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     worktree: str = ""
     session: str = ""
     id: str = ""
+    repository: str = ""
 
 
 class ReservationList(Listing[ReservationView], frozen=True, kw_only=True):
-    """The reservations of a repository, the oldest first; ``more`` if some are left out."""
+    """The reservations of a repository, the oldest first; ``more`` if some are left out.
+
+    ``repository`` is empty if they are those of all repositories.
+    """
 
     listed = "reservations"
 

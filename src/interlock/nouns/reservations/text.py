@@ -108,9 +108,11 @@ def _overridden(outcome: r.Overridden, paint: Paint) -> str:
 
 def _list(outcome: r.ReservationList, paint: Paint) -> str:
     if not outcome.reservations:
-        return f"nothing is reserved in {outcome.repository}"
+        return f"nothing is reserved{f' in {outcome.repository}' if outcome.repository else ''}"
+    several = not outcome.repository
     rows = [
         (
+            *((each.repository,) if several else ()),
             _names(each.patterns),
             each.holder,
             paint(_COLOURS[each.state], each.state) + (" shared" if each.shared else ""),
@@ -121,7 +123,10 @@ def _list(outcome: r.ReservationList, paint: Paint) -> str:
         )
         for each in outcome.reservations
     ]
-    titles = ("PATTERNS", "HOLDER", "STATE", "TOKEN", "SINCE", "EXPIRES IN", "REASON")
+    titles = (
+        *(("REPOSITORY",) if several else ()),
+        *("PATTERNS", "HOLDER", "STATE", "TOKEN", "SINCE", "EXPIRES IN", "REASON"),
+    )
     more = "\nmore are left out; raise --limit" if outcome.more else ""
     return table(titles, rows, paint) + more
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from interlock.core import keys
 from interlock.core.validate import quote, span
@@ -71,34 +71,65 @@ def unreserve(
 
 
 def list_reservations(
-    runner: Runner, place: Repository, texts: tuple[str, ...], holder: str, limit: int
+    runner: Runner,
+    place: Repository,
+    texts: tuple[str, ...],
+    holder: str,
+    limit: int,
+    *,
+    everywhere: bool = False,
 ) -> Op[r.ReservationList]:
-    """The reservations of a repository, those in the queue last."""
+    """The reservations of a repository, or of all of them; those in the queue last."""
     base = yield from runner.base()
-    folders = (keys.reservation(place.name), keys.reserve_queue(place.name))
-    if holder:
-        own = yield from outside(held_by(place.name, holder, base))
-        found = [(each, token, False) for each, token in own]
-        queue = yield from every(keys.reserve_queue(place.name))
-        waiting = {keys.id_of(item.key) for item in queue}
-        found = [(each, token, each.id in waiting) for each, token, _ in found]
+    if everywhere:
+        items = yield from every(keys.RESERVATIONS, keys.RESERVE_QUEUE)
+    elif holder:
+        return (yield from _list_of_holder(place, texts, holder, limit, base))
     else:
-        items = yield from every(*folders)
-        read = [(item, readable(decode_reservation, item)) for item in items]
-        found = [
-            (each, base + item.revision, item.key.startswith(keys.RESERVE_QUEUE))
-            for item, each in read
-            if each is not None
-        ]
-    if texts:
-        found = [each for each in found if _touches(each[0], texts, place)]
-    found.sort(key=lambda each: (each[2], each[0].since, each[1]))
-    live = yield from looked_up((each.live for each, _, _ in found[:limit]), times=True)
-    views = [
-        _view(each, token, live[each.live], queued=queued) for each, token, queued in found[:limit]
+        items = yield from every(keys.reservation(place.name), keys.reserve_queue(place.name))
+    read = [(item, readable(decode_reservation, item)) for item in items]
+    found = [
+        Listed(each, base + item.revision, *_of_key(item.key))
+        for item, each in read
+        if each is not None and (not holder or each.agent == holder)
     ]
+    return (yield from _listing("" if everywhere else place.name, found, texts, limit, place))
+
+
+class Listed(NamedTuple):
+    """A reservation with its token, its repository, and whether it waits."""
+
+    of: Reservation
+    token: int
+    repository: str
+    queued: bool
+
+
+def _of_key(key: str) -> tuple[str, bool]:
+    return keys.reservation_of(key)[0], key.startswith(keys.RESERVE_QUEUE)
+
+
+def _list_of_holder(
+    place: Repository, texts: tuple[str, ...], holder: str, limit: int, base: int
+) -> Op[r.ReservationList]:
+    """Those of one holder, which an index names."""
+    own = yield from outside(held_by(place.name, holder, base))
+    queue = yield from every(keys.reserve_queue(place.name))
+    waiting = {keys.id_of(item.key) for item in queue}
+    found = [Listed(each, token, place.name, each.id in waiting) for each, token in own]
+    return (yield from _listing(place.name, found, texts, limit, place))
+
+
+def _listing(
+    repository: str, found: list[Listed], texts: tuple[str, ...], limit: int, place: Repository
+) -> Op[r.ReservationList]:
+    if texts:
+        found = [each for each in found if _touches(each.of, texts, place)]
+    found.sort(key=lambda each: (each.queued, each.of.since, each.token))
+    live = yield from looked_up((each.of.live for each in found[:limit]), times=True)
+    views = [_view(each, live[each.of.live]) for each in found[:limit]]
     return r.ReservationList(
-        repository=place.name, reservations=tuple(views), more=len(found) > limit
+        repository=repository, reservations=tuple(views), more=len(found) > limit
     )
 
 
@@ -109,19 +140,21 @@ def _touches(each: Reservation, texts: tuple[str, ...], place: Repository) -> bo
     return any(patterns.overlaps(one, other) for one in mine for other in theirs)
 
 
-def _view(each: Reservation, token: int, live: Item | None, *, queued: bool) -> r.ReservationView:
+def _view(listed: Listed, live: Item | None) -> r.ReservationView:
+    each, queued = listed.of, listed.queued
     return r.ReservationView(
         patterns=each.patterns,
         holder=each.agent,
         state="stale" if live is None else "queued" if queued else "reserved",
         shared=each.shared,
         since=each.since,
-        token=None if queued else token,
+        token=None if queued else listed.token,
         expires_in=None if live is None else live.expires_in,
         reason=each.reason,
         worktree=each.tree,
         session=each.session,
         id=each.id,
+        repository=listed.repository,
     )
 
 

@@ -1,15 +1,12 @@
 // The roster: who does what, since when, and the last sign of life.
 
 import { h } from "../dom.js";
-import { ago, plural } from "../format.js";
+import { ago } from "../format.js";
 import { data } from "../state.js";
-import { List } from "../list.js";
-import { paintHead } from "../head.js";
-import { filtered, tally } from "../filter.js";
-import { rowActions, stateChip, STATE_TONES } from "../rows.js";
-import { empty, loading, nothingFits } from "../empty.js";
+import { rowActions, stateChip } from "../rows.js";
+import { empty } from "../empty.js";
 import { full, thingLink } from "../thing.js";
-import { go } from "../route.js";
+import { listView } from "../list_view.js";
 
 const ORDER = ["lapsed", "busy", "waiting", "idle", "alive"];
 const stateOf = (agent) => (agent.state === "alive" ? agent.status || "alive" : agent.state);
@@ -27,68 +24,29 @@ export function roster() {
   }));
 }
 
-export const agents = {
-  id: "agents",
+export const open = listView({
   title: "Agents",
-  uses: ["agents"],
-  number: () =>
-    data.agents &&
-    new Set(data.agents.agents.filter((each) => each.state === "alive").map((each) => each.agent)).size,
-  open(place) {
-    const list = new List(place, {
-      row,
-      key: (a) => a.session,
-      version: (a) =>
-        JSON.stringify([a.shown, a.doing, a.note, a.holds, a.heard, a.last_heartbeat, a.paused, a.silent]),
-      open: (a) => go({ show: `agent/${a.agent}` }),
-      label: "Agents",
-    });
-    list.kindOf = () => "agent";
-    const none = h("div");
-    place.append(none, list.element);
-    return { list, close: () => list.close(), paint: (params) => paint(params, list, none) };
-  },
-};
-
-function paint(params, list, none) {
-  const all = roster();
-  const chips = { state: (each) => each.shown };
-  const shown = filtered(all, params, {
-    chips,
-    text: (a) => `${a.agent} ${a.doing} ${a.note} ${a.host} ${a.can.join(" ")} ${a.holds.join(" ")}`,
-    facets: (a) => ({ can: a.can, host: a.host, holds: a.holds, state: a.shown, doing: a.doing }),
-  });
-  shown.sort((a, b) => ORDER.indexOf(a.shown) - ORDER.indexOf(b.shown) || (a.agent < b.agent ? -1 : 1));
-  const numbers = tally(all, (each) => each.shown);
-  paintHead({
-    title: "Agents",
-    search: "Filter by name, can:rust, holds:merge",
-    summary: data.agents ? plural(shown.length, "session") : "",
-    chips: [
-      {
-        name: "state",
-        options: ORDER.map((each) => [each, each, numbers.get(each) || 0, STATE_TONES[each]]),
-      },
-    ],
-    bulk: params.q || params.state ? { kind: "agent", items: shown, noun: "session" } : null,
-  });
-  none.replaceChildren(
-    ...(!data.agents
-      ? [loading()]
-      : !all.length
-        ? [
-            empty(
-              "No agent is here yet",
-              "A program joins when it connects; in a shell:",
-              'eval "$(interlock agent join --agent ada)"',
-            ),
-          ]
-        : !shown.length
-          ? [nothingFits()]
-          : []),
-  );
-  list.setItems(shown);
-}
+  noun: "session",
+  search: "Filter by name, can:rust, holds:merge",
+  items: () => data.agents && roster(),
+  states: ORDER,
+  state: (each) => each.shown,
+  order: (a, b) => ORDER.indexOf(a.shown) - ORDER.indexOf(b.shown) || (a.agent < b.agent ? -1 : 1),
+  text: (a) => `${a.agent} ${a.doing} ${a.note} ${a.host} ${a.can.join(" ")} ${a.holds.join(" ")}`,
+  facets: (a) => ({ can: a.can, host: a.host, holds: a.holds, state: a.shown, doing: a.doing }),
+  key: (a) => a.session,
+  version: (a) =>
+    JSON.stringify([a.shown, a.doing, a.note, a.holds, a.heard, a.last_heartbeat, a.paused, a.silent]),
+  kind: "agent",
+  thing: (a) => `agent/${a.agent}`,
+  row,
+  first: () =>
+    empty(
+      "No agent is here yet",
+      "A program joins when it connects; in a shell:",
+      'eval "$(interlock agent join --agent ada)"',
+    ),
+});
 
 function row(agent) {
   return h(

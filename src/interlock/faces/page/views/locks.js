@@ -12,36 +12,30 @@ import { agentLink } from "../thing.js";
 import { go } from "../route.js";
 import { blocking } from "../blocking.js";
 
-export const locks = {
-  id: "locks",
-  title: "Locks",
-  uses: ["locks", "semaphores", "reservations", "deadlocks", "messages"],
-  number: () => data.locks && data.locks.length + (data.semaphores?.length || 0),
-  open(place) {
-    const list = new List(place, {
-      row,
-      key: (each) => `${each.kind} ${each.name} ${each.item.token ?? ""}`,
-      version: (each) =>
-        JSON.stringify([
-          each.item.holder,
-          each.item.token,
-          each.item.state,
-          each.waiters,
-          each.item.capacity,
-          each.item.available,
-          Math.round(each.item.expires_in / 5),
-        ]),
-      open: (each) => go({ show: each.thing }),
-      label: "Locks and slots",
-    });
-    list.kindOf = (each) => each.kind;
-    const top = h("div.blocking");
-    place.append(top, list.element);
-    return { list, close: () => list.close(), paint: (params) => paint(params, list, top) };
-  },
-};
+export function open(place) {
+  const list = new List(place, {
+    row,
+    key: (each) => `${each.kind} ${each.name} ${each.item.token ?? ""}`,
+    version: (each) =>
+      JSON.stringify([
+        each.item.holder,
+        each.item.token,
+        each.item.state,
+        each.waiters,
+        each.item.capacity,
+        each.item.available,
+        Math.round(each.item.expires_in / 5),
+      ]),
+    open: (each) => go({ show: each.thing }),
+    label: "Locks and slots",
+  });
+  list.kindOf = (each) => each.kind;
+  const top = h("div.blocking");
+  place.append(top, list.element);
+  return { list, close: () => list.close(), paint: (params) => paint(params, list, top) };
+}
 
-/** Locks, semaphores with their holders below them, and reserved files. */
+/** Locks, and semaphores with their holders below them. */
 function entries() {
   const found = (data.locks || []).map((item) => ({
     ...item,
@@ -74,12 +68,6 @@ function entries() {
         waiters: [],
       });
   }
-  const { repository = "", reservations = [] } = data.reservations || {};
-  for (const each of reservations) {
-    const name = each.patterns.join(", ");
-    const item = { ...each, repository, metadata: each.reason };
-    found.push({ ...item, kind: "reservation", name, thing: `agent/${each.holder}`, item, waiters: [] });
-  }
   return found;
 }
 
@@ -105,7 +93,6 @@ function paint(params, list, top) {
           ["contended", "with waiters", contended, "wait"],
           ["lock", "locks", data.locks?.length || 0],
           ["semaphore", "semaphores", data.semaphores?.length || 0],
-          ["reservation", "reserved files", data.reservations?.reservations.length || 0],
         ],
       },
     ],
@@ -158,7 +145,7 @@ function row(each) {
       name,
       h("div.second", queue(each), item.metadata ? brief(valueText(item.metadata), 80) : ""),
     ),
-    h("div.holder", kind === "lock" || kind === "reservation" ? agentLink(item.holder) : ""),
+    h("div.holder", kind === "lock" ? agentLink(item.holder) : ""),
     h("div.token", item.token ? h("span", { title: "Fencing token" }, `#${item.token}`) : ""),
     h(
       "div.since",

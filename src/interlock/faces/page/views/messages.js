@@ -23,24 +23,18 @@ const KINDS = ["query", "mail", "alert", "answer", "share", "stop"];
 const bodyOf = (message) => valueText(message.body ?? message.data);
 const isOpen = (message) => message.kind === "query" && message.state === "open";
 
-export const messages = {
-  id: "messages",
-  title: "Messages",
-  uses: ["messages"],
-  number: () => data.messages?.filter(isOpen).length,
-  open(place) {
-    const list = new List(place, {
-      row,
-      key: (each) => each.key,
-      version: (each) => `${each.state} ${each.replies} ${each.at} ${each.read}`,
-      open: (each) => go({ show: each.replies ? `thread/${each.thread}` : `message/${each.id}` }),
-      label: "Messages",
-    });
-    const none = h("div");
-    place.append(none, list.element);
-    return { list, close: () => list.close(), paint: (params) => paint(params, list, none) };
-  },
-};
+export function open(place) {
+  const list = new List(place, {
+    row,
+    key: (each) => each.key,
+    version: (each) => `${each.state} ${each.replies} ${each.at} ${each.read}`,
+    open: (each) => go({ show: each.replies ? `thread/${each.thread}` : `message/${each.id}` }),
+    label: "Messages",
+  });
+  const none = h("div");
+  place.append(none, list.element);
+  return { list, close: () => list.close(), paint: (params) => paint(params, list, none) };
+}
 
 /** One row for each thread, at the time of its last message, and one for each other message. */
 export function threads(all) {

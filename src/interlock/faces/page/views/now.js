@@ -4,7 +4,6 @@ import { command, h, show } from "../dom.js";
 import { count, plural, shortId } from "../format.js";
 import { data, recent } from "../state.js";
 import { read } from "../api.js";
-import { nextFrame } from "../frame.js";
 import { needs } from "../needs.js";
 import { paintHead } from "../head.js";
 import { needCard, needMark } from "../need_card.js";
@@ -15,22 +14,13 @@ import { tally } from "../filter.js";
 const MOST = 100;
 const EVENTS = 12;
 
-export const now = {
-  id: "now",
-  title: "Needs you",
-  uses: ["agents", "tasks", "locks", "semaphores"],
-  followsEvents: true,
-  open(place) {
-    const sections = { glance: h("div.glance"), needs: h("ul.needs"), feed: h("section.feed") };
-    place.append(sections.glance, sections.needs, sections.feed);
-    const cards = new Map();
-    earlier().then(
-      () => nextFrame("view", () => paint(sections, cards)),
-      () => {},
-    );
-    return { paint: () => paint(sections, cards) };
-  },
-};
+export function open(place, repaint) {
+  const sections = { glance: h("div.glance"), needs: h("ul.needs"), feed: h("section.feed") };
+  place.append(sections.glance, sections.needs, sections.feed);
+  const cards = new Map();
+  earlier().then(repaint, () => {});
+  return { paint: () => paint(sections, cards) };
+}
 
 /** The last events before the stream began, so that the page does not start empty. */
 async function earlier() {
@@ -56,7 +46,7 @@ function paint({ glance, needs: list, feed }, cards) {
     title: "Needs you",
     summary: known ? (items.length ? plural(items.length, "thing") : "nothing") : "",
   });
-  repaint(glance, tiles());
+  refill(glance, tiles());
   const keys = new Set(items.map((each) => each.key));
   for (const [key, card] of cards)
     if (!keys.has(key)) {
@@ -80,14 +70,14 @@ function paint({ glance, needs: list, feed }, cards) {
   const well = list.querySelector(".well");
   if (!known || items.length) well?.remove();
   else if (well?.textContent !== allWell().textContent) list.replaceChildren(allWell());
-  repaint(
+  refill(
     feed,
     recent.length ? [h("h2", "Just now"), h("ol.events", recent.slice(0, EVENTS).map(eventLine))] : [],
   );
 }
 
 /** Replace the children if their words changed: a repaint would take the focus. */
-function repaint(place, children) {
+function refill(place, children) {
   if (place.textContent !== children.map((each) => each.textContent).join("")) show(place, children);
 }
 

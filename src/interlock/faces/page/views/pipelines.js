@@ -1,79 +1,39 @@
 // Pipelines: the phases, where each one is, and the condition that keeps it.
 
 import { h } from "../dom.js";
-import { ago, plural } from "../format.js";
+import { ago } from "../format.js";
 import { data } from "../state.js";
-import { List } from "../list.js";
-import { paintHead } from "../head.js";
-import { filtered, isFiltered, tally } from "../filter.js";
-import { rowActions, stateChip, STATE_TONES } from "../rows.js";
-import { empty, loading, nothingFits } from "../empty.js";
+import { rowActions, stateChip } from "../rows.js";
+import { empty } from "../empty.js";
 import { agentLink, thingLink } from "../thing.js";
-import { go } from "../route.js";
+import { listView } from "../list_view.js";
 
 const ORDER = ["running", "failed", "complete", "cancelled"];
-const CHIPS = { state: (each) => each.state };
 
-export const pipelines = {
-  id: "pipelines",
+export const open = listView({
   title: "Pipelines",
-  uses: ["pipelines"],
-  number: () => data.pipelines?.filter((each) => each.state === "running").length,
-  open(place) {
-    const list = new List(place, {
-      row,
-      size: "tall",
-      key: (p) => p.pipeline,
-      version: (p) => JSON.stringify([p.state, p.phase, p.phases, p.blocked_by, p.reason, p.tasks, p.holds]),
-      open: (p) => go({ show: `pipeline/${p.pipeline}` }),
-      label: "Pipelines",
-    });
-    list.kindOf = () => "pipeline";
-    const none = h("div");
-    place.append(none, list.element);
-    return { list, close: () => list.close(), paint: (params) => paint(params, list, none) };
-  },
-};
-
-function paint(params, list, none) {
-  const all = data.pipelines || [];
-  const shown = filtered(all, params, {
-    chips: CHIPS,
-    text: (p) => `${p.pipeline} ${p.definition} ${p.phase} ${p.by} ${p.reason} ${p.blocked_by?.reason || ""}`,
-    facets: (p) => ({ phase: p.phase, by: p.by, state: p.state }),
-  });
-  shown.sort((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || b.since - a.since);
-  const numbers = tally(all, (each) => each.state);
-  paintHead({
-    title: "Pipelines",
-    search: "Filter by id, phase:merge, by:ada",
-    summary: data.pipelines ? plural(shown.length, "pipeline") : "",
-    chips: [
-      {
-        name: "state",
-        options: ORDER.map((each) => [each, each, numbers.get(each) || 0, STATE_TONES[each]]),
-      },
-    ],
-    bulk: isFiltered(params, CHIPS) ? { kind: "pipeline", items: shown, noun: "pipeline" } : null,
-  });
-  none.replaceChildren(
-    ...(!data.pipelines
-      ? [loading()]
-      : !all.length
-        ? [
-            empty(
-              "No pipeline was started",
-              "Define one in a file, then start it:",
-              "interlock pipeline define release.toml --agent ada",
-              "interlock pipeline start release --id r1 --agent ada",
-            ),
-          ]
-        : !shown.length
-          ? [nothingFits()]
-          : []),
-  );
-  list.setItems(shown);
-}
+  noun: "pipeline",
+  search: "Filter by id, phase:merge, by:ada",
+  items: () => data.pipelines,
+  states: ORDER,
+  state: (each) => each.state,
+  order: (a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || b.since - a.since,
+  text: (p) => `${p.pipeline} ${p.definition} ${p.phase} ${p.by} ${p.reason} ${p.blocked_by?.reason || ""}`,
+  facets: (p) => ({ phase: p.phase, by: p.by, state: p.state }),
+  key: (p) => p.pipeline,
+  version: (p) => JSON.stringify([p.state, p.phase, p.phases, p.blocked_by, p.reason, p.tasks, p.holds]),
+  kind: "pipeline",
+  thing: (p) => `pipeline/${p.pipeline}`,
+  size: "tall",
+  row,
+  first: () =>
+    empty(
+      "No pipeline was started",
+      "Define one in a file, then start it:",
+      "interlock pipeline define release.toml --agent ada",
+      "interlock pipeline start release --id r1 --agent ada",
+    ),
+});
 
 /** The phases as steps: those before the current one are done. */
 export function steps(pipeline) {

@@ -5,73 +5,68 @@ import { clock, count, plural, shortId } from "../format.js";
 import { recent } from "../state.js";
 import { read } from "../api.js";
 import { List } from "../list.js";
-import { nextFrame } from "../frame.js";
 import { paintHead } from "../head.js";
 import { filtered, tally } from "../filter.js";
 import { empty, loading, nothingFits } from "../empty.js";
 import { agentLink, thingLink } from "../thing.js";
-import { go, params as address } from "../route.js";
+import { go } from "../route.js";
 
 const PAGE = 500;
 const VERDICT = { ok: "ok", bad: "bad", unproven: "warn" };
 
-export const record = {
-  id: "record",
-  title: "Record",
-  uses: [],
-  followsEvents: true,
-  open(place) {
-    const own = { verdict: null, lines: null, seen: 0 };
-    const list = new List(place, {
-      row,
-      key: (each) => String(each.revision),
-      version: (each) => each.revision,
-      open: (each) => each.thing && go({ show: each.thing.split(",")[0].trim() }),
-      label: "Entries of the record",
-      size: "short",
-    });
-    const top = h("div.verdict");
-    const none = h("div");
-    place.append(top, none, list.element);
-    const repaint = () => nextFrame("view", () => paint(address(), own, list, top, none, refresh));
-    const refresh = () => load(own, repaint);
-    refresh();
-    verify(own, repaint);
-    const timer = setInterval(() => own.stale && !document.hidden && refresh(), 1000);
-    return {
-      list,
-      close: () => {
-        list.close();
-        clearInterval(timer);
-      },
-      paint: (params) => paint(params, own, list, top, none, refresh),
-    };
-  },
-};
+export function open(place, repaint) {
+  const own = { verdict: null, lines: null, seen: 0, repaint };
+  const list = new List(place, {
+    row,
+    key: (each) => String(each.revision),
+    version: (each) => each.revision,
+    open: (each) => each.thing && go({ show: each.thing.split(",")[0].trim() }),
+    label: "Entries of the record",
+    size: "short",
+  });
+  const top = h("div.verdict");
+  const none = h("div");
+  place.append(top, none, list.element);
+  load(own);
+  verify(own);
+  const timer = setInterval(() => own.stale && !own.busy && !document.hidden && load(own), 1000);
+  return {
+    list,
+    close: () => {
+      list.close();
+      clearInterval(timer);
+    },
+    resync: () => {
+      own.stale = true;
+    },
+    paint: (params) => paint(params, own, list, top, none),
+  };
+}
 
-async function load(own, repaint) {
-  own.stale = false;
+async function load(own) {
+  Object.assign(own, { stale: false, busy: true });
   try {
     own.lines = (await read("record log", { limit: PAGE })).entries.reverse();
     own.seen = own.lines[0]?.revision || 0;
   } catch {
     own.stale = true;
   }
-  repaint();
+  own.busy = false;
+  own.repaint();
 }
 
-async function verify(own, repaint) {
+async function verify(own) {
   own.verdict = "reading";
-  repaint();
+  own.repaint();
   try {
     own.verdict = await read("record verify");
   } catch (error) {
     own.verdict = error;
   }
-  repaint();
+  own.repaint();
 }
 
-function paint(params, own, list, top, none, refresh) {
+function paint(params, own, list, top, none) {
   if (recent[0]?.revision > own.seen) own.stale = true;
   const all = own.lines || [];
   const noun = (each) => each.verb.split(".")[0];
@@ -97,7 +92,7 @@ function paint(params, own, list, top, none, refresh) {
     top.dataset.mark = mark;
     show(
       top,
-      verdict(own, () => verify(own, refresh)),
+      verdict(own, () => verify(own)),
     );
   }
   none.replaceChildren(

@@ -12,26 +12,20 @@ import { go } from "../route.js";
 
 const ROLE_TONES = { own: "accent", peer: "ok", stranger: "warn", denied: "bad" };
 
-export const swarms = {
-  id: "swarms",
-  title: "Swarms",
-  uses: ["swarms", "quarantine"],
-  number: () => data.swarms?.swarms.filter((each) => each.role !== "own").length,
-  open(place) {
-    const top = h("div.peers");
-    const list = new List(place, {
-      row,
-      key: (each) => each.key,
-      version: (each) => `${each.kind} ${each.state} ${each.item.reason} ${each.item.step}`,
-      open: (each) => each.kind === "request" && go({ show: `request/${each.item.request}` }),
-      label: "Requests and quarantine",
-    });
-    list.kindOf = (each) => (each.kind === "quarantine" ? "quarantine" : null);
-    const title = h("h2.section");
-    place.append(top, title, list.element);
-    return { list, close: () => list.close(), paint: (params) => paint(params, list, top, title) };
-  },
-};
+export function open(place) {
+  const top = h("div.peers");
+  const list = new List(place, {
+    row,
+    key: (each) => each.key,
+    version: (each) => `${each.kind} ${each.state} ${each.item.reason} ${each.item.step}`,
+    open: (each) => each.kind === "request" && go({ show: `request/${each.item.request}` }),
+    label: "Requests and quarantine",
+  });
+  list.kindOf = (each) => (each.kind === "quarantine" ? "quarantine" : null);
+  const title = h("h2.section");
+  place.append(top, title, list.element);
+  return { list, close: () => list.close(), paint: (params) => paint(params, list, top, title) };
+}
 
 function entries() {
   const held = (data.quarantine || []).map((item) => ({

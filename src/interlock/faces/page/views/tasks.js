@@ -25,28 +25,20 @@ const SORTS = {
   id: (a, b) => (a.task < b.task ? -1 : 1),
 };
 
-export const tasks = {
-  id: "tasks",
-  title: "Tasks",
-  uses: ["tasks"],
-  number: () =>
-    data.tasks &&
-    [...data.tasks.values()].filter((each) => !["complete", "dropped"].includes(each.state)).length,
-  open(place) {
-    const list = new List(place, {
-      row: (task) => row(task),
-      key: (t) => t.task,
-      version,
-      open: (t) => go({ show: `task/${t.task}` }),
-      label: "Tasks",
-    });
-    list.kindOf = () => "task";
-    const none = h("div");
-    const drawing = h("div.drawing");
-    place.append(none, drawing, list.element);
-    return { list, close: () => list.close(), paint: (params) => paint(params, list, none, drawing) };
-  },
-};
+export function open(place) {
+  const list = new List(place, {
+    row: (task) => row(task),
+    key: (t) => t.task,
+    version,
+    open: (t) => go({ show: `task/${t.task}` }),
+    label: "Tasks",
+  });
+  list.kindOf = () => "task";
+  const none = h("div");
+  const drawing = h("div.drawing");
+  place.append(none, drawing, list.element);
+  return { list, close: () => list.close(), paint: (params) => paint(params, list, none, drawing) };
+}
 
 const cancelled = (task) => task.state === "failed" && task.reason.startsWith("cancelled ");
 const bad = (task) =>

@@ -4,8 +4,7 @@
 import { button, h } from "../dom.js";
 import { duration, now } from "../format.js";
 import { recent, data } from "../state.js";
-import { read } from "../api.js";
-import { nextFrame } from "../frame.js";
+import { read, Trouble } from "../api.js";
 import { paintHead } from "../head.js";
 import { fits, parse } from "../filter.js";
 import { empty, loading } from "../empty.js";
@@ -16,34 +15,39 @@ import { lanes } from "../lanes.js";
 const ZOOMS = [60, 300, 900, 3600, 21600, 86400];
 const HISTORY = 2000;
 
-export const timeline = {
-  id: "timeline",
-  title: "Timeline",
-  uses: ["locks", "semaphores"],
-  followsEvents: true,
-  open(place) {
-    const own = { spans: null, back: 0, place, box: h("div.timeline"), painted: 0 };
-    place.append(own.box);
-    load(own);
-    const timer = setInterval(() => !document.hidden && own.back === 0 && repaint(own), 1000);
-    own.box.addEventListener("wheel", (event) => wheel(event, own), { passive: false });
-    drag(own);
-    return { paint: () => repaint(own), close: () => clearInterval(timer) };
-  },
-};
+export function open(place, repaint) {
+  const own = { spans: null, back: 0, box: h("div.timeline"), reading: 0, repaint };
+  place.append(own.box);
+  load(own);
+  const timer = setInterval(() => !document.hidden && own.back === 0 && repaint(), 1000);
+  own.box.addEventListener("wheel", (event) => wheel(event, own), { passive: false });
+  const stopDrag = drag(own);
+  return {
+    paint: (params) => paint(params, own),
+    resync: () => load(own),
+    close: () => {
+      own.closed = true;
+      clearInterval(timer);
+      stopDrag();
+    },
+  };
+}
 
 const zoomOf = ({ zoom }) => (ZOOMS.includes(Number(zoom)) ? Number(zoom) : 300);
-const repaint = (own) => nextFrame("view", () => paint(address(), own));
 
+// Of two readings the one that began last counts; events after it come from the stream.
 async function load(own) {
+  const reading = (own.reading += 1);
   const spans = new Spans();
   try {
     for (const line of (await read("record log", { limit: HISTORY })).entries) spans.entry(line);
-    own.spans = spans;
-  } catch {
-    setTimeout(() => load(own), 3000);
+    if (own.reading === reading)
+      Object.assign(own, { spans, locks: data.locks, semaphores: data.semaphores });
+  } catch (error) {
+    if (!(error instanceof Trouble)) throw error;
+    setTimeout(() => !own.closed && own.reading === reading && load(own), 3000);
   }
-  repaint(own);
+  own.repaint();
 }
 
 function paint(params, own) {
@@ -51,7 +55,7 @@ function paint(params, own) {
   const by = params.by === "agent" ? "agent" : "thing";
   const follow = () => {
     own.back = 0;
-    repaint(own);
+    own.repaint();
   };
   paintHead({
     title: "Timeline",
@@ -77,7 +81,7 @@ function paint(params, own) {
         "←",
         () => {
           own.back += zoomOf(address()) / 2;
-          repaint(own);
+          own.repaint();
         },
         { kind: "quiet", "aria-label": "Earlier" },
       ),
@@ -85,7 +89,7 @@ function paint(params, own) {
         "→",
         () => {
           own.back = Math.max(0, own.back - zoomOf(address()) / 2);
-          repaint(own);
+          own.repaint();
         },
         { kind: "quiet", "aria-label": "Later" },
       ),
@@ -96,12 +100,11 @@ function paint(params, own) {
     own.box.replaceChildren(loading());
     return;
   }
-  for (const change of [...recent].reverse())
-    if (change.revision > own.spans.revision) own.spans.event(change);
-  for (const lock of data.locks || [])
-    for (const waiter of lock.waiters)
-      if (!own.spans.open.has(`lock/${lock.lock}\u0001${waiter}\u0001waiting`))
-        own.spans.begin(`lock/${lock.lock}`, waiter, "waiting", now());
+  for (const change of [...recent].reverse()) own.spans.live(change);
+  if (data.locks && data.semaphores && (own.locks !== data.locks || own.semaphores !== data.semaphores)) {
+    Object.assign(own, { locks: data.locks, semaphores: data.semaphores });
+    own.spans.queues(waiters(), now());
+  }
   const to = now() - own.back;
   const parsed = parse(params.q);
   const spans = own.spans
@@ -128,6 +131,14 @@ function paint(params, own) {
   );
 }
 
+/** [thing, agent] of all that wait now: waits have no events. */
+const waiters = () => [
+  ...data.locks.flatMap(({ lock, waiters: all }) => all.map((agent) => [`lock/${lock}`, agent])),
+  ...data.semaphores.flatMap(({ semaphore, waiters: all }) =>
+    all.map(({ agent }) => [`sem/${semaphore}`, agent]),
+  ),
+];
+
 function wheel(event, own) {
   if (!event.ctrlKey && !event.shiftKey && Math.abs(event.deltaX) <= Math.abs(event.deltaY)) return;
   event.preventDefault();
@@ -138,7 +149,7 @@ function wheel(event, own) {
     go({ zoom: next === 300 ? "" : next }, { replace: true });
   } else {
     own.back = Math.max(0, own.back - ((event.deltaX || event.deltaY) / own.box.clientWidth) * zoom);
-    repaint(own);
+    own.repaint();
   }
 }
 
@@ -150,9 +161,11 @@ function drag(own) {
   own.box.addEventListener("pointermove", (event) => {
     if (!start) return;
     own.back = Math.max(0, start[1] + ((event.clientX - start[0]) / own.box.clientWidth) * zoomOf(address()));
-    repaint(own);
+    own.repaint();
   });
-  addEventListener("pointerup", () => {
+  const end = () => {
     start = null;
-  });
+  };
+  addEventListener("pointerup", end);
+  return () => removeEventListener("pointerup", end);
 }

@@ -1,5 +1,5 @@
-// What a person can do, by kind of thing: which operation it is, when it applies, what it asks for
-// first, and how it is undone.
+// What a person can do about work, by kind of thing: which operation it is, when it applies, what it
+// asks for first, and how it is undone.
 //
 //   ask      the dialog: {text, reason: "optional"|"required", fields, danger}; none: at once
 //   request  the fields of the operation, from the thing and the answers
@@ -13,7 +13,7 @@ const OPEN = ["pending", "blocked", "running"];
 const note = (task, said) =>
   said.reason ? act("task note", { task: task.task, text: `retried: ${said.reason}` }) : null;
 
-export const ACTIONS = {
+export const WORK_ACTIONS = {
   task: {
     retry: {
       label: "Retry",
@@ -155,73 +155,6 @@ export const ACTIONS = {
       done: "is acknowledged",
     },
   },
-  lock: {
-    release: {
-      label: "Release",
-      key: "u",
-      operation: "lock break",
-      when: (l) => Boolean(l.holder),
-      ask: {
-        text: "The grant of its holder ends at once, and its token is fenced. The first waiter gets the lock.",
-        reason: "required",
-        danger: true,
-      },
-      request: (l, said) => ({ lock: l.lock, reason: said.reason, ...(l.token ? { token: l.token } : {}) }),
-      done: "is released",
-    },
-  },
-  slots: {
-    release: {
-      label: "Release",
-      key: "u",
-      operation: "sem break",
-      when: () => true,
-      ask: {
-        text: "The grant of this holder ends at once, and its token is fenced. Waiters that fit get the slots.",
-        reason: "required",
-        danger: true,
-      },
-      request: (s, said) => ({ semaphore: s.semaphore, reason: said.reason, token: s.token }),
-      done: "lost its slots",
-    },
-  },
-  reservation: {
-    release: {
-      label: "Release",
-      key: "u",
-      operation: "unreserve",
-      when: () => true,
-      ask: {
-        text: "The reservation ends at once, and its token is fenced. Waiters for these files are served.",
-        reason: "required",
-        danger: true,
-      },
-      request: (r, said) => ({
-        patterns: r.patterns,
-        holder: r.holder,
-        reason: said.reason,
-        ...(r.repository ? { repository: r.repository } : {}),
-      }),
-      done: "are released",
-    },
-  },
-  semaphore: {
-    resize: {
-      label: "Resize",
-      operation: "sem resize",
-      when: () => true,
-      single: true,
-      ask: {
-        text: "No holder loses a slot.",
-        fields: (s) => [
-          { name: "capacity", label: "Capacity", type: "number", value: String(s.capacity), required: true },
-        ],
-      },
-      request: (s, said) => ({ semaphore: s.semaphore, capacity: Number(said.capacity) }),
-      done: "has a new capacity",
-      undo: (s) => ["sem resize", { semaphore: s.semaphore, capacity: s.capacity }],
-    },
-  },
   decision: {
     answer: {
       label: "Answer",
@@ -230,24 +163,6 @@ export const ACTIONS = {
       ask: null,
       request: (d, said) => ({ id: d.decision, text: said.text }),
       done: "is decided",
-    },
-  },
-  quarantine: {
-    release: {
-      label: "Release",
-      operation: "quarantine release",
-      when: (q) => q.releasable,
-      ask: { text: "It is treated as if it had been accepted: its task is published.", danger: true },
-      request: (q) => ({ id: q.id }),
-      done: "is released",
-    },
-    drop: {
-      label: "Drop",
-      operation: "quarantine drop",
-      when: () => true,
-      ask: { text: "It is deleted. This cannot be taken back.", danger: true },
-      request: (q) => ({ ids: [q.id] }),
-      done: "is dropped",
     },
   },
   pipeline: {
