@@ -33,7 +33,7 @@ class Stage:
         self.store.parent.mkdir()
         self._open = ExitStack()
         self._agents: dict[str, interlock.Fleet] = {}
-        self.agent("ada")
+        self.agent("ada").tasks.publish("there-before")  # so that a filter leaves nothing, not all
         self.server = Served(
             folder, "--as", "maria", "--store", str(self.store), environment=dict(os.environ)
         )
