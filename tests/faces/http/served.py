@@ -95,8 +95,16 @@ class Served:
 
     @contextmanager
     def events(self, query: str = "", **headers: str) -> Iterator[Events]:
-        """An open stream; the block begins when its first event has come."""
-        found = Events(self, query, headers)
+        """An open stream of changes; the block begins when its first event has come."""
+        with self.stream(f"/api/events{query}", **headers) as found:
+            found.hello = found.next()
+            assert found.hello.name == "hello"
+            yield found
+
+    @contextmanager
+    def stream(self, path: str, **headers: str) -> Iterator[Events]:
+        """An open stream of server-sent events."""
+        found = Events(self, path, headers)
         try:
             yield found
         finally:
@@ -122,16 +130,18 @@ class Event(NamedTuple):
 class Events:
     """A stream that is read in a thread."""
 
-    def __init__(self, served: Served, query: str, headers: dict[str, str]) -> None:
+    hello: Event
+
+    def __init__(
+        self, served: Served, path: str, headers: dict[str, str], body: bytes | None = None
+    ) -> None:
         self._connection = served.connection()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self._connection.request("GET", f"/api/events{query}", headers=named)
+        self._connection.request("GET" if body is None else "POST", path, body, headers=named)
         self.response = self._connection.getresponse()
         assert self.response.status == 200, self.response.read()
         self._found = queue.SimpleQueue[Event | None]()
         threading.Thread(target=self._read, daemon=True).start()
-        self.hello = self.next()
-        assert self.hello.name == "hello"
 
     def _read(self) -> None:
         parts: dict[str, str] = {}

@@ -4,44 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
-from tests.faces.http.served import Answered, Served
+from tests.faces.http.served import Answered, Events, Served, served
+from tests.faces.mcp.sdk import VERSIONS, Used, check, used
 from tests.faces.shell import Shell
 
-VERSIONS = {"legacy": "2025-11-25", "auto": "2026-07-28", "2026-07-28": "2026-07-28"}
+from interlock.faces.http.access import Caller, Refused
+from interlock.faces.http.clients import Clients
+from interlock.faces.http.mcp import McpSessions
+from interlock.stores.memory import MemoryStore
+
 STATELESS = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 
 
-async def _used(url: str, mode: str) -> tuple[str, list[str], list[Any]]:
-    from mcp.client.client import Client
-
-    async with Client(f"{url}mcp?agent=mcp-{mode}", mode=mode) as client:
-        listed = await client.list_tools()
-        answers = [
-            await client.call_tool("task_add", {"task": mode, "requires": [mode], "priority": -99}),
-            await client.call_tool("task_next", {"can": [mode]}),
-            await client.call_tool("task_done", {"task": mode}),
-            await client.call_tool("lock_acquire", {}),
-        ]
-        return client.protocol_version, [each.name for each in listed.tools], answers
-
-
-async def _in_each_era(url: str) -> dict[str, tuple[str, list[str], list[Any]]]:
-    found = await asyncio.gather(*(_used(url, mode) for mode in VERSIONS))
+async def _in_each_era(url: str) -> dict[str, Used]:
+    found = await asyncio.gather(*(used(f"{url}mcp?agent=mcp-{mode}", mode) for mode in VERSIONS))
     return dict(zip(VERSIONS, found, strict=True))
 
 
 def test_the_official_client_works_with_the_server_in_each_era(up: Served) -> None:
-    for mode, (agreed, names, answers) in asyncio.run(_in_each_era(up.url)).items():
-        assert agreed == VERSIONS[mode]
-        assert {"task_next", "lock_acquire"} <= set(names)
-        assert [each.is_error for each in answers] == [False, False, False, True]
-        assert answers[1].content[0].text.startswith(f"claimed {mode}, token ")
+    for mode, found in asyncio.run(_in_each_era(up.url)).items():
+        check(mode, found)
 
 
 def ask(
@@ -152,3 +141,105 @@ def test_a_token_decides_for_whom_a_model_speaks(closed: Served, tokens: dict[st
     looking = begin(closed, "", authorization=f"Bearer {tokens['read']}")
     assert "wrong_role" in call(closed, looking, "lock_acquire", lock="x")
     assert ask(closed, "tools/list", {}).status == 401
+
+
+# Updates of resources.
+
+BOARD, INBOX = "interlock://board", "interlock://inbox"
+
+
+def listen(server: Served, query: str, *uris: str, id_: object = 7) -> Events:
+    """A subscription of the stateless era; its first message is the acknowledgement."""
+    params = {"notifications": {"resourceSubscriptions": list(uris)}, "_meta": STATELESS}
+    message = {"jsonrpc": "2.0", "id": id_, "method": "subscriptions/listen", "params": params}
+    return Events(
+        server, f"/mcp{query}", {
+            "content_type": "application/json", "mcp_protocol_version": "2026-07-28",
+            "mcp_method": "subscriptions/listen",
+        }, json.dumps(message).encode(),
+    )  # fmt: skip
+
+
+def test_an_agent_hears_of_its_own_mail_on_the_stream_of_its_session(
+    up: Served, home: Shell
+) -> None:
+    one = begin(up, "?agent=hears")
+    assert ask(up, "resources/subscribe", {"uri": INBOX}, **one).json["result"] == {}
+    home.run("send", "other", "not for hears", "--agent", "eve", "--hold")
+    home.run("send", "hears", "before the stream", "--agent", "eve", "--hold")
+    with up.stream("/mcp", **one) as first:
+        assert first.next().data["params"] == {"uri": INBOX}
+    with up.stream("/mcp", **one) as again:
+        assert again.next().data["params"] == {"uri": INBOX}, "the first may not have arrived"
+        ask(up, "resources/unsubscribe", {"uri": INBOX}, **one)
+        ask(up, "resources/subscribe", {"uri": BOARD}, **one)
+        home.run("task", "add", "heard", "--agent", "eve")
+        assert again.next().data["params"] == {"uri": BOARD}
+        with up.stream("/mcp", **one) as newest:
+            assert again.ended(), "a new connection takes over"
+            assert up.ask("DELETE", "/mcp", None, **one).status == 204
+            assert newest.next().data["params"] == {"uri": BOARD}
+            assert newest.ended()
+
+
+def test_a_stream_of_the_stateless_era_begins_with_what_is_promised(
+    up: Served, home: Shell
+) -> None:
+    stream = listen(up, "?agent=alone", INBOX, "interlock://nothing", id_="mine")
+    said = stream.next().data
+    assert said["method"] == "notifications/subscriptions/acknowledged"
+    assert said["params"]["notifications"] == {"resourceSubscriptions": [INBOX]}
+    home.run("send", "alone", "hello", "--agent", "eve", "--hold")
+    update = stream.next().data
+    assert update["method"] == "notifications/resources/updated"
+    own = {"io.modelcontextprotocol/subscriptionId": "mine"}
+    assert update["params"] == {"uri": INBOX, "_meta": own}
+    stream.close()
+
+
+def test_subscriptions_that_cannot_be_had_are_refused(up: Served) -> None:
+    one = begin(up, "?agent=refused")
+    wrong = ask(up, "resources/subscribe", {"uri": "file:///etc/passwd"}, **one).json["error"]
+    assert wrong["code"] == -32602
+    lost = ask(up, "resources/subscribe", {"uri": BOARD}, "?agent=refused").json["error"]
+    assert "begin with initialize" in lost["message"]
+    assert up.ask("GET", "/mcp").status == 405
+    assert up.ask("GET", "/mcp", None, mcp_session_id="x").status == 404
+    headers = {"mcp_protocol_version": "2026-07-28", "mcp_method": "subscriptions/listen"}
+    for params, query in (
+        ({}, "?agent=r"), ({"notifications": {"resourceSubscriptions": "x"}}, "?agent=r"),
+        ({"notifications": {"resourceSubscriptions": [INBOX]}}, ""),
+    ):  # fmt: skip
+        found = ask(up, "subscriptions/listen", {**params, "_meta": STATELESS}, query, **headers)
+        assert (found.status, found.json["error"]["code"]) == (400, -32602)
+
+
+def test_a_server_that_ends_answers_its_subscriptions_and_ends_their_streams(home: Shell) -> None:
+    with served(home) as server:
+        stream = listen(server, "?agent=late", BOARD)
+        stream.next()
+        one = begin(server, "?agent=handle")
+        with server.stream("/mcp", **one) as other:
+            assert server.stop() == 0
+            result = stream.until("message", id=7).data["result"]
+            assert result["resultType"] == "complete"
+            assert stream.ended()
+            assert other.ended()
+        stream.close()
+
+
+def test_an_open_stream_counts_as_use_of_its_session() -> None:
+    store = MemoryStore()
+    clients, caller = Clients(lambda: store), Caller(agent="maria", role="admin")
+    sessions = McpSessions(clients, open_=True, longest=5.0)
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
+    message["params"] = {"protocolVersion": "2025-11-25"}
+    begun = sessions.receive(json.dumps(message).encode(), {}, caller, "ada", threading.Event())
+    stream = sessions.stream(caller, begun.session)
+    sessions.sweep(idle=-1.0)
+    sessions.closed(stream)
+    sessions.closed(sessions.stream(caller, begun.session))
+    sessions.sweep(idle=-1.0)
+    with pytest.raises(Refused, match="begin with initialize"):
+        sessions.stream(caller, begun.session)
+    clients.close()

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
+from interlock.faces.mcp.jsonrpc import HANDSHAKE, STATELESS
 from interlock.faces.mcp.protocol import (
-    HANDSHAKE,
     MOST_CALLS,
     MOST_IN_BATCH,
-    STATELESS,
     ToolAnswer,
     ToolCall,
     ToolServer,

@@ -13,7 +13,8 @@ overview.py    the first view of a fleet, made of declared operations
 assets.py      the files of the page
 openapi.py     the description of the API, from the declarations
 own_paths.py   the rest of that description
-mcp.py         the tools for models
+mcp.py         the tools for models: requests, their headers and their sessions
+mcp_session.py the session of one model, and the messages that wait for it
 a2a.py         the fleet for other frameworks: messages become tasks
 a2a_card.py    the cards of the fleet, of an agent, of a skill
 a2a_wire.py    requests and tasks as JSON, in both versions of A2A

@@ -25,7 +25,7 @@ from interlock.faces.http.access import Access, Refused
 from interlock.faces.http.events import EventFeed, EventRing
 from interlock.faces.http.operations import LONGEST_WAIT
 from interlock.faces.http.overview import OverviewCache
-from interlock.faces.http.parts import Parts, works
+from interlock.faces.http.parts import Parts, Work, works
 from interlock.faces.http.replies import MOST_BODY, error_reply, failed, no_method, no_route
 from interlock.faces.http.routes import Routes
 from interlock.faces.http.sessions import Handles
@@ -56,6 +56,8 @@ class Server:
         self.streams = 0
         self.overview = OverviewCache()
         self.assets = assets.load()
+        self.works: dict[str, Work] = {}
+        """Further work in the background."""
         self.parts: Parts | None = None
         self._feed: EventFeed | None = None
         self._quick = ThreadPoolExecutor(QUICK, "interlock-call")
@@ -67,7 +69,7 @@ class Server:
         place = ServerPlace(
             url=address, host=os.uname().nodename, pid=os.getpid(), agent=self.access.agent
         )
-        background = {**works(place), "models": self.mcp.keep_sweeping}
+        background = {**works(place), **self.works, "models": self.mcp.keep_sweeping}
         self.parts = Parts(self.clients, background)
         self.parts.start()
         self._feed = EventFeed(self.clients, self.ring, asyncio.get_running_loop())
@@ -77,6 +79,7 @@ class Server:
         """End all streams and waits; for the event loop."""
         self.stopping.set()
         self.ring.close()
+        self.mcp.stop()
         if self.parts is not None:
             self.parts.stop()
         if self._feed is not None:
@@ -115,7 +118,7 @@ def make_app(server: Server) -> ASGIApp:
             Route("/", routes.page, methods=["GET"]),
             Route("/assets/{name:path}", routes.asset, methods=["GET"]),
             Route("/healthz", routes.healthz, methods=["GET"]),
-            Route("/mcp", routes.mcp, methods=["POST", "DELETE"]),
+            Route("/mcp", routes.mcp, methods=["GET", "POST", "DELETE"]),
             *_a2a_routes(routes),
             Route("/openapi.json", routes.openapi, methods=["GET"]),
             Route("/api/events", routes.events, methods=["GET"]),

@@ -12,6 +12,9 @@ without tokens, a client of the handshake era gets a name of its own.  Its sessi
 first call, and ends when the handle is deleted or was not used for a quarter of an hour: it belongs
 to no connection.  Sub-agents take addresses of their own (``/mcp?agent=ada/tests``), and so
 sessions of their own.
+
+Updates of resources come on streams, which count as use of the session while they are open:
+``GET`` with the handle, or the answer to ``subscriptions/listen``.
 """
 
 from __future__ import annotations
@@ -29,25 +32,22 @@ from interlock.client import begun
 from interlock.core import validate
 from interlock.core.wait import SESSION_CALLER
 from interlock.errors import InterlockError
-from interlock.faces.http.access import Caller, Refused, needed, require
+from interlock.faces.http.access import Caller, Refused
+from interlock.faces.http.mcp_session import McpSession, MessageStream, OpenStream
 from interlock.faces.http.sessions import require_speaker
 from interlock.faces.mcp.agent import ConnectedAgent
-from interlock.faces.mcp.protocol import (
+from interlock.faces.mcp.jsonrpc import (
     INVALID_PARAMS,
     NO_METHOD,
     PARSE_ERROR,
     STATELESS,
     WRONG_VERSION,
     Json,
-    ProtocolError,
-    ToolAnswer,
-    ToolCall,
-    ToolServer,
     stateless_version,
 )
-from interlock.faces.mcp.reading import Reading
+from interlock.faces.mcp.protocol import ToolServer
 from interlock.faces.mcp.tools import ToolSet
-from interlock.faces.mcp.words import INSTRUCTIONS
+from interlock.faces.mcp.updates import ResourceUpdates
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -65,62 +65,16 @@ LOOK = 5.0
 _MISMATCH = -32020
 _STATUS = {PARSE_ERROR: 400, INVALID_PARAMS: 400, WRONG_VERSION: 400, NO_METHOD: 404}
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-_NAMELESS = (
-    "say who you are: connect to /mcp?agent=NAME, or use a token of an agent, so that your locks"
-    " and tasks are yours alone"
-)
 _START, _END = "=?base64?", "?="
 
 
 class McpAnswer(NamedTuple):
-    """What a POST is answered with; no body for a message that gets no answer."""
+    """What a POST is answered with: no body for a message that gets no answer, or a stream."""
 
     status: int
     body: bytes
     session: str = ""
-
-
-class McpSession:
-    """The agent behind a handle or a name, and the calls that run for it."""
-
-    def __init__(
-        self, caller: Caller, agent: ConnectedAgent, tools: ToolSet, *, named: bool
-    ) -> None:
-        self.caller = caller
-        self.agent = agent
-        self.used = time.monotonic()
-        self.running = 0
-        self._tools = tools
-        self._named = named
-        self.server = self.tool_server()
-
-    def tool_server(self) -> ToolServer:
-        """The protocol in front of this agent; a request that stands alone has one of its own."""
-        return ToolServer(
-            instructions=INSTRUCTIONS,
-            tools=self._tools.listed,
-            has_tool=self._tools.has,
-            call=self._call,
-            start=lambda work: work(),
-            reading=Reading(self._reader).answer,
-        )
-
-    def _reader(self) -> Fleet:
-        if not self._named:
-            raise ProtocolError(INVALID_PARAMS, _NAMELESS)
-        require(self.caller, "act", "an agent")
-        return self.agent.client()
-
-    def _call(self, call: ToolCall) -> ToolAnswer:
-        tool = self._tools.find(call.tool)
-        if tool is not None:
-            wanted = needed(tool.operation.name, changes=True, given=call.arguments)
-            if not self.caller.may(wanted):
-                said = f"wrong_role: {call.tool} needs a token with the role {wanted}"
-                return ToolAnswer(said, failed=True)
-        if not self._named:
-            return ToolAnswer(_NAMELESS, failed=True)
-        return self.agent.call(call)
+    stream: OpenStream | None = None
 
 
 class McpSessions:
@@ -134,6 +88,8 @@ class McpSessions:
         self._lock = threading.Lock()
         self._by_handle: dict[str, McpSession] = {}
         self._by_agent: dict[tuple[Caller, str], McpSession] = {}
+        self._updates = ResourceUpdates(lambda: clients.store)
+        self._streams: set[OpenStream] = set()
 
     def receive(
         self,
@@ -155,6 +111,28 @@ class McpSessions:
             return self._begin(body, caller, agent)
         session = self._found(caller, headers.get(HEADER)) or self._of_agent(caller, agent)
         return self._answered(session, session.server, body, errors=False)
+
+    def stream(self, caller: Caller, handle: str | None) -> OpenStream:
+        """The stream of the session of a handle, for ``GET``."""
+        session = self._found(caller, handle)
+        if session is None or session.messages is None:
+            raise Refused(405, "wrong_method", "a stream is that of a session; send its handle")
+        return self._opened(OpenStream(session, session.messages, session.server))
+
+    def closed(self, stream: OpenStream) -> None:
+        """The connection of a stream is over."""
+        with self._lock:
+            self._streams.discard(stream)
+            stream.session.running -= 1
+            stream.session.used = time.monotonic()
+        stream.close()
+
+    def stop(self) -> None:
+        """End all streams: the server ends."""
+        with self._lock:
+            streams = tuple(self._streams)
+        for each in streams:
+            each.end()
 
     def end(self, caller: Caller, handle: str | None) -> bool:
         """End the session of a handle; False if there is none."""
@@ -181,7 +159,12 @@ class McpSessions:
         """End idle sessions until the server ends, and then all of them."""
         while not stopped.wait(LOOK):
             self.sweep()
-        self.sweep(idle=-IDLE)
+        with self._lock:
+            left = [*self._by_handle.values(), *self._by_agent.values()]
+            self._by_handle.clear()
+            self._by_agent.clear()
+        for session in left:
+            _leave(session)
 
     def _begin(self, body: bytes, caller: Caller, agent: str) -> McpAnswer:
         session = self._made(caller, agent or self._own_name(caller), named=True)
@@ -189,6 +172,7 @@ class McpSessions:
         if b'"error"' in done.body[:60]:
             return done
         handle = os.urandom(24).hex()
+        session.messages = MessageStream(session.server.tell_again)
         with self._lock:
             if len(self._by_handle) >= MOST:
                 raise Refused(503, "too_many", f"{MOST} sessions are open here already")
@@ -212,6 +196,8 @@ class McpSessions:
             answer = {"jsonrpc": "2.0", "id": _id(message), "error": error}
             return McpAnswer(404, msgspec.json.encode(answer))
         server = session.tool_server()
+        if isinstance(message, dict) and message.get("method") == "subscriptions/listen":
+            return self._listening(session, server, body)
         watch = threading.Thread(target=_cancel_when, args=(gone, server), daemon=True)
         if isinstance(message, dict) and message.get("method") == "tools/call":
             watch.start()
@@ -220,25 +206,35 @@ class McpSessions:
         finally:
             gone.set()
 
+    def _listening(self, session: McpSession, server: ToolServer, body: bytes) -> McpAnswer:
+        """Begin a subscription, whose messages are a stream; an error is an ordinary answer."""
+        messages = MessageStream()
+        server.receive(body, messages.send)
+        first = messages.first()
+        if not first or _error_code(first) is not None:
+            return _answer(first, errors=True)
+        return McpAnswer(200, b"", stream=self._opened(OpenStream(session, messages, server)))
+
+    def _opened(self, stream: OpenStream) -> OpenStream:
+        with self._lock:
+            self._streams.add(stream)
+            stream.session.running += 1
+        return stream
+
     def _answered(
         self, session: McpSession, server: ToolServer, body: bytes, *, errors: bool
     ) -> McpAnswer:
-        """Let the core answer; an error of the protocol has a status of its own."""
-        session.used = time.monotonic()
-        session.running += 1
+        """Let the core answer."""
+        with self._lock:
+            session.running += 1
         found: list[bytes] = []
         try:
             server.receive(body, found.append)
         finally:
-            session.running -= 1
-            session.used = time.monotonic()
-        data = b"".join(found)
-        if not data:
-            return McpAnswer(202, b"")
-        code = _error_code(data)
-        if code == PARSE_ERROR or (errors and code in _STATUS):
-            return McpAnswer(_STATUS[code], data)
-        return McpAnswer(200, data)
+            with self._lock:
+                session.running -= 1
+                session.used = time.monotonic()
+        return _answer(b"".join(found), errors=errors)
 
     def _found(self, caller: Caller, handle: str | None) -> McpSession | None:
         if handle is None:
@@ -268,7 +264,7 @@ class McpSessions:
         if name:
             require_speaker(caller, validate.own_agent_name(name))
         agent = ConnectedAgent(self._tools, self._connect, name=name, longest_wait=self._longest)
-        return McpSession(caller, agent, self._tools, named=named)
+        return McpSession(caller, agent, self._tools, self._updates, named=named)
 
     def _connect(self, agent: str) -> Fleet:
         store = self._clients.store
@@ -318,6 +314,16 @@ def _error_code(data: bytes) -> int | None:
     return error.get("code") if isinstance(error, dict) else None
 
 
+def _answer(data: bytes, *, errors: bool) -> McpAnswer:
+    """A message as the answer to a POST; an error of the protocol has a status of its own."""
+    if not data:
+        return McpAnswer(202, b"")
+    code = _error_code(data)
+    if code == PARSE_ERROR or (errors and code in _STATUS):
+        return McpAnswer(_STATUS[code], data)
+    return McpAnswer(200, data)
+
+
 def _cancel_when(gone: threading.Event, server: ToolServer) -> None:
     gone.wait()
     server.cancel()
@@ -325,5 +331,7 @@ def _cancel_when(gone: threading.Event, server: ToolServer) -> None:
 
 def _leave(session: McpSession) -> None:
     session.server.close()
+    if session.messages is not None:
+        session.messages.close()
     with suppress(InterlockError, OSError):
         session.agent.leave()

@@ -28,7 +28,7 @@ from interlock.faces.mcp.tools import McpTool, is_tool
 from interlock.runtime.operation import Field, Operation, Request
 
 if TYPE_CHECKING:
-    from interlock.faces.mcp.protocol import Json
+    from interlock.faces.mcp.jsonrpc import Json
 
 LONGEST_WAIT = 50.0
 """Seconds that a call waits at most: clients and proxies give up after a minute."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from interlock.faces.http.app import Server
+    from interlock.faces.http.mcp_session import OpenStream
 
 Handler: TypeAlias = Callable[["Routes", Request], Awaitable[Response]]
 
@@ -125,6 +126,8 @@ class Routes:
         if request.method == "DELETE":
             ended = await server.in_thread(lambda: server.mcp.end(caller, handle))
             return Response(status_code=204 if ended else 404)
+        if request.method == "GET":
+            return self._streamed(await server.in_thread(lambda: server.mcp.stream(caller, handle)))
         body, headers = await read_body(request), dict(request.headers)
         agent = request.query_params.get("agent", "")
         gone = threading.Event()
@@ -133,6 +136,8 @@ class Routes:
             return server.mcp.receive(body, headers, caller, agent, gone)
 
         found, _ = await until_left(request, server.waiting(receive), gone)
+        if found.stream is not None:
+            return self._streamed(found.stream)
         more = {"Mcp-Session-Id": found.session} if found.session else {}
         return json_reply(found.status, found.body, more)
 
@@ -223,6 +228,13 @@ class Routes:
         require(caller, role, repr(name))
         return await carry_out(self._server, request, endpoint, asked, actor)
 
+    def _streamed(self, stream: OpenStream) -> Response:
+        server = self._server
+        if server.streams >= MOST_STREAMS:
+            server.mcp.closed(stream)
+            raise Refused(503, "too_many", f"{MOST_STREAMS} streams are open here already")
+        return _EventResponse(server, stream.messages.events(), lambda: server.mcp.closed(stream))
+
     async def _actor(self, request: Request, caller: Caller) -> Actor:
         """In whose name a request acts: that of its session, else that of its token."""
         handle = request.headers.get(HEADER)
@@ -247,10 +259,13 @@ class Routes:
 class _EventResponse(StreamingResponse):
     """A stream of events; the server knows how many are open."""
 
-    def __init__(self, server: Server, content: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self, server: Server, content: AsyncIterator[bytes], ended: Callable[[], None] | None = None
+    ) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(content, media_type="text/event-stream", headers=headers)
         self._server = server
+        self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._server.streams += 1
@@ -258,6 +273,8 @@ class _EventResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._server.streams -= 1
+            if self._ended is not None:
+                self._ended()
 
 
 def _handle(request: Request) -> str:

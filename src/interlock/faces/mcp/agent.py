@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from interlock.core.outcomes import Acquired
     from interlock.nouns.messages.message import Received
     from interlock.runtime.operation import Request
+    from interlock.store import Store
 
 LONGEST_WAIT = 50.0
 """Seconds that a call waits at most, unless set: many hosts give up after a minute."""
@@ -107,6 +108,19 @@ class ConnectedAgent:
     def client(self) -> Fleet:
         """The client of the agent; its session begins now if it has not begun."""
         return self._joined("")
+
+    @property
+    def name(self) -> str:
+        """The name of the agent; empty before its first call, unless it was given one."""
+        return self._name
+
+    def store(self) -> Store:
+        """The store of the agent, opened again if it was removed or replaced."""
+        fleet = self._joined("")
+        if fleet.store.missing:
+            self._drop(fleet, expired=False)
+            fleet = self._joined("")
+        return fleet.store
 
     def leave(self) -> None:
         """End the session, which releases everything."""

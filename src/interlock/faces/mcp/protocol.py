@@ -11,8 +11,9 @@ Nothing is kept from one message to the next but the calls that run and the name
 a client may send ``initialize`` after ``server/discover`` on one connection, as some in the field
 do, and both are answered.
 
-A tool call runs where ``start`` puts it, in a thread for example, since it may wait for long;
-all other messages are answered at once, so that no call holds up a ping or a cancellation.
+A tool call runs where ``start`` puts it, in a thread for example, since it may wait for long, and
+so does the reading of a resource; all other messages are answered at once, so that no call holds up
+a ping or a cancellation.  Updates of resources (``subscriptions.py``) come from another thread.
 A cancelled call ends without an answer, as the protocol asks for.  At the end of a connection
 (``close``) calls that wait stop waiting, and the others are still answered.
 
@@ -24,40 +25,49 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from interlock.core.safe_text import quoted
+from interlock.errors import InterlockError
+from interlock.faces.mcp.jsonrpc import (
+    CLIENT,
+    HANDSHAKE,
+    INTERNAL,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    META,
+    NO_METHOD,
+    PARSE_ERROR,
+    STATELESS,
+    TOO_MANY,
+    Id,
+    Json,
+    ProtocolError,
+    Send,
+    as_object,
+    cacheable,
+    client_name,
+    error_message,
+    is_answered,
+    is_id,
+    is_stateless,
+    method_and_params,
+    request_id,
+    result_message,
+)
 from interlock.version import __version__
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeIs
-
-Json: TypeAlias = dict[str, Any]
-Send: TypeAlias = Callable[[bytes], None]
-Id: TypeAlias = str | int
-
-HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-STATELESS = ("2026-07-28",)
-_META = "io.modelcontextprotocol/"
-_VERSION, _CAPABILITIES = f"{_META}protocolVersion", f"{_META}clientCapabilities"
-_CLIENT = f"{_META}clientInfo"
-
-PARSE_ERROR = -32700
-INVALID_REQUEST = -32600
-NO_METHOD = -32601
-INVALID_PARAMS = -32602
-INTERNAL = -32603
-TOO_MANY = -32000
-WRONG_VERSION = -32022
+    from interlock.faces.mcp.subscriptions import Subscriptions
 
 MOST_CALLS = 64
 """Calls of one connection that run at the same time."""
 MOST_IN_BATCH = 100
-_CACHED = 3_600_000
-"""Milliseconds for which a client may keep the list of tools: it changes with the command line."""
-_SHORT = 100
+_LISTEN = "subscriptions/listen"
+_FROM_STORE = ("resources/", "subscriptions/")
+"""These read the store, which may take long: they are answered where calls run."""
 
 
 class ToolAnswer(NamedTuple):
@@ -88,22 +98,13 @@ class ToolCall:
         self.stopped.set()
 
 
-class ProtocolError(Exception):
-    """A message that cannot be answered with a result."""
-
-    def __init__(self, code: int, message: str, data: Json | None = None) -> None:
-        super().__init__(message)
-        self.error: Json = {"code": code, "message": message}
-        if data is not None:
-            self.error["data"] = data
-
-
 class ToolServer:
     """One connection: answers its messages, and runs its calls.
 
     ``tools`` lists the tools; ``call`` carries out a call and returns what the model reads, None
     if there is no such tool; ``start`` runs a function without waiting for it.  ``reading`` answers
-    methods about prompts and resources, with None for any other one.
+    methods about prompts and resources, with None for any other one.  ``subscriptions`` makes what
+    answers about updates of resources, when it is first needed.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class ToolServer:
         call: Callable[[ToolCall], ToolAnswer],
         start: Callable[[Callable[[], None]], None],
         reading: Callable[..., Json | None] | None = None,
+        subscriptions: Callable[[], Subscriptions] | None = None,
     ) -> None:
         self._instructions = instructions
         self._tools = tools
@@ -122,6 +124,8 @@ class ToolServer:
         self._call = call
         self._start = start
         self._reading = reading
+        self._make_subscriptions = subscriptions
+        self._subscriptions: Subscriptions | None = None
         self._client = ""
         self._running: dict[tuple[type, Id], ToolCall] = {}
         self._lock = threading.Lock()
@@ -134,7 +138,8 @@ class ToolServer:
         try:
             message = msgspec.json.decode(data)
         except (ValueError, RecursionError):
-            send(_failed(None, ProtocolError(PARSE_ERROR, "the message is not JSON in UTF-8")))
+            wrong = ProtocolError(PARSE_ERROR, "the message is not JSON in UTF-8")
+            send(error_message(None, wrong))
             return
         if isinstance(message, list):
             self._receive_batch(message, send)
@@ -143,14 +148,17 @@ class ToolServer:
 
     def refuse(self, message: str, send: Send) -> None:
         """Answer a message that was too long to read."""
-        send(_failed(None, ProtocolError(INVALID_REQUEST, message)))
+        send(error_message(None, ProtocolError(INVALID_REQUEST, message)))
 
     def close(self) -> None:
-        """Let the calls that wait stop waiting; the connection is over."""
+        """Let the calls that wait stop waiting, and end all subscriptions: it is over."""
         with self._lock:
             running = tuple(self._running.values())
+            subscriptions = self._subscriptions
         for call in running:
             call.stop()
+        if subscriptions is not None:
+            subscriptions.close()
 
     def cancel(self) -> None:
         """Cancel the calls that run: no caller wants their answers."""
@@ -159,68 +167,91 @@ class ToolServer:
         for call in running:
             call.cancel()
 
+    def tell_again(self) -> None:
+        """Send an update of all that is subscribed to: earlier ones may not have arrived."""
+        if self._subscriptions is not None:
+            self._subscriptions.tell_again()
+
     def _receive_batch(self, messages: list[Any], send: Send) -> None:
         """Answer several messages with one, as version 2025-03-26 has it."""
         if not 0 < len(messages) <= MOST_IN_BATCH:
             self.refuse(f"a batch has 1 to {MOST_IN_BATCH} messages", send)
             return
-        batch = _BatchAnswers(sum(map(_is_answered, messages)), send)
+        batch = _BatchAnswers(sum(map(is_answered, messages)), send)
         for message in messages:
-            self._receive(message, batch.add)
+            self._receive(message, batch.add, alone=False)
 
-    def _receive(self, message: object, send: Send) -> None:
+    def _receive(self, message: object, send: Send, *, alone: bool = True) -> None:
         id_: Id | None = None
         try:
-            found = _object(message)
-            id_ = _id(found)
-            method, params = _parts(found)
-            if method is None:  # an answer, and we asked nothing
-                return
+            found = as_object(message)
+            id_ = request_id(found)
+            method, params = method_and_params(found)
+        except ProtocolError as error:
+            if is_answered(message):
+                send(error_message(id_, error))
+            return
+        if method is None:  # an answer, and we asked nothing
+            return
+        if method.startswith(_FROM_STORE):
+            self._start(lambda: self._answer(id_, method, params, send, alone=alone))
+        else:
+            self._answer(id_, method, params, send, alone=alone)
+
+    def _answer(
+        self, id_: Id | None, method: str, params: Json, send: Send, *, alone: bool
+    ) -> None:
+        try:
             if id_ is None:
                 self._notified(method, params)
             elif method == "tools/call":
                 self._begin(id_, params, send)
+            elif method == _LISTEN and is_stateless(method, params) and alone:
+                self._subscribed().listen(id_, params, send)
             else:
-                send(_answered(id_, self._result(method, params)))
-        except ProtocolError as error:
-            if _is_answered(message):
-                send(_failed(id_, error))
+                send(result_message(id_, self._result(method, params)))
         except Exception as error:  # noqa: BLE001 - a bug must not end the connection
-            if _is_answered(message):
-                send(_failed(id_, ProtocolError(INTERNAL, f"unexpected {type(error).__name__}")))
+            if id_ is not None:
+                send(error_message(id_, _as_protocol_error(error)))
 
     def _notified(self, method: str, params: Json) -> None:
         wanted = params.get("requestId")
-        if method != "notifications/cancelled" or not _is_id(wanted):
+        if method != "notifications/cancelled" or not is_id(wanted):
             return  # nothing else concerns us
         with self._lock:  # the call is cancelled before it is answered, or not at all
             if (call := self._running.get((type(wanted), wanted))) is not None:
                 call.cancel()
+            subscriptions = self._subscriptions
+        if subscriptions is not None:
+            subscriptions.cancel(wanted)
 
     def _result(self, method: str, params: Json) -> Json:
         if method == "initialize":
             return self._initialized(params)
-        stateless = _is_stateless(method, params)
+        stateless = is_stateless(method, params)
         if method == "server/discover":
             known = {"supportedVersions": list(STATELESS), **self._about()}
-            return {**known, **cacheable()}
+            own = {f"{META}serverInfo": known["serverInfo"]}
+            return {**known, **cacheable(), "_meta": own}
         if method == "tools/list":
             if params.get("cursor") is not None:
                 raise ProtocolError(INVALID_PARAMS, "all tools are on one page; leave cursor out")
             return {"tools": list(self._tools()), **(cacheable() if stateless else {})}
         if method == "ping" and not stateless:
             return {}
+        if method in ("resources/subscribe", "resources/unsubscribe") and not stateless:
+            return self._subscribed().change(method, params)
         if self._reading is not None:
             found = self._reading(method, params, stateless=stateless)
             if found is not None:
                 return found
-        raise ProtocolError(NO_METHOD, f"there is no method {_shown(method)} here")
+        raise ProtocolError(NO_METHOD, f"there is no method {quoted(method)} here")
 
     def _initialized(self, params: Json) -> Json:
         version = params.get("protocolVersion")
         if not isinstance(version, str):
             raise ProtocolError(INVALID_PARAMS, "initialize needs a protocolVersion")
-        self._client = _name(params.get("clientInfo")) or self._client
+        self._client = client_name(params.get("clientInfo")) or self._client
         agreed = version if version in HANDSHAKE else HANDSHAKE[-1]
         return {"protocolVersion": agreed, **self._about()}
 
@@ -232,20 +263,31 @@ class ToolServer:
         }
 
     def _readable(self) -> Json:
-        return {} if self._reading is None else {"prompts": {}, "resources": {}}
+        if self._reading is None:
+            return {}
+        updated = {} if self._make_subscriptions is None else {"subscribe": True}
+        return {"prompts": {}, "resources": updated}
+
+    def _subscribed(self) -> Subscriptions:
+        if self._make_subscriptions is None:
+            raise ProtocolError(NO_METHOD, "there are no updates of resources here")
+        with self._lock:
+            if self._subscriptions is None:
+                self._subscriptions = self._make_subscriptions()
+            return self._subscriptions
 
     def _begin(self, id_: Id, params: Json, send: Send) -> None:
         """Start a call; it is answered when it is done."""
-        stateless = _is_stateless("tools/call", params)
+        stateless = is_stateless("tools/call", params)
         if stateless:
-            self._client = _name(params["_meta"].get(_CLIENT)) or self._client
+            self._client = client_name(params["_meta"].get(CLIENT)) or self._client
         tool, arguments = params.get("name"), params.get("arguments")
         if not isinstance(tool, str):
             raise ProtocolError(INVALID_PARAMS, "tools/call needs the name of a tool")
         if not isinstance(arguments, dict | None):
             raise ProtocolError(INVALID_PARAMS, "the arguments of a tool are an object")
         if not self._has_tool(tool):
-            raise ProtocolError(INVALID_PARAMS, f"there is no tool {_shown(tool)}; see tools/list")
+            raise ProtocolError(INVALID_PARAMS, f"there is no tool {quoted(tool)}; see tools/list")
         call = ToolCall(tool, arguments or {}, self._client)
         key = (type(id_), id_)
         with self._lock:
@@ -273,7 +315,7 @@ class ToolServer:
             result["isError"] = True
         if stateless:
             result["resultType"] = "complete"
-        send(_answered(key[1], result))
+        send(result_message(key[1], result))
 
 
 class _BatchAnswers:
@@ -296,90 +338,9 @@ class _BatchAnswers:
         self._send(b"[" + answers + b"]" if answers else b"")
 
 
-def stateless_version(message: object) -> str | None:
-    """The version that a message of the stateless era names; None for any other message."""
-    params = message.get("params") if isinstance(message, dict) else None
-    meta = params.get("_meta") if isinstance(params, dict) else None
-    version = meta.get(_VERSION) if isinstance(meta, dict) else None
-    return version if isinstance(version, str) else None
-
-
-def _is_stateless(method: str, params: Json) -> bool:
-    """Whether a request is of the stateless era; raises ProtocolError if it is a wrong one."""
-    meta = params.get("_meta")
-    if not isinstance(meta, dict):
-        meta = {}
-    if method != "server/discover" and _VERSION not in meta and _CAPABILITIES not in meta:
-        return False
-    if missing := [key for key in (_VERSION, _CAPABILITIES) if key not in meta]:
-        raise ProtocolError(INVALID_PARAMS, f"params._meta needs {' and '.join(missing)}")
-    version = meta[_VERSION]
-    if not isinstance(version, str):
-        raise ProtocolError(INVALID_PARAMS, f"{_VERSION} is a text")
-    if version not in STATELESS:
-        known = {"supported": list(STATELESS), "requested": version[:_SHORT]}
-        raise ProtocolError(WRONG_VERSION, "this version of the protocol is not supported", known)
-    return True
-
-
-def cacheable(milliseconds: int = _CACHED) -> Json:
-    """What a result of the stateless era says about how long it may be kept."""
-    return {"resultType": "complete", "ttlMs": milliseconds, "cacheScope": "private"}
-
-
-def _parts(message: Json) -> tuple[str | None, Json]:
-    """The method and the parameters of a message; no method if it is an answer."""
-    if message.get("jsonrpc") != "2.0":
-        raise ProtocolError(INVALID_REQUEST, 'a message has "jsonrpc": "2.0"')
-    if "method" not in message and ("result" in message or "error" in message):
-        return None, {}
-    method, params = message.get("method"), message.get("params")
-    if not isinstance(method, str):
-        raise ProtocolError(INVALID_REQUEST, "a message has a method")
-    if not isinstance(params, dict | None):
-        raise ProtocolError(INVALID_PARAMS, "params is an object")
-    return method, params or {}
-
-
-def _is_id(value: object) -> TypeIs[Id]:
-    return isinstance(value, str | int) and not isinstance(value, bool)
-
-
-def _object(message: object) -> Json:
-    if not isinstance(message, dict):
-        raise ProtocolError(INVALID_REQUEST, "a message is a JSON object")
-    return message
-
-
-def _id(message: Json) -> Id | None:
-    """The id of a request; None for a notification."""
-    if "id" in message and not _is_id(message["id"]):
-        raise ProtocolError(INVALID_REQUEST, "the id of a request is a text or a whole number")
-    return message.get("id")
-
-
-def _is_answered(message: object) -> bool:
-    """Whether a message gets an answer, unless its call is cancelled."""
-    if not isinstance(message, dict):
-        return True
-    if "method" not in message:
-        return "result" not in message and "error" not in message
-    return "id" in message
-
-
-def _name(info: object) -> str:
-    """The name of a client, from what it says about itself."""
-    name = info.get("name") if isinstance(info, dict) else None
-    return name if isinstance(name, str) else ""
-
-
-def _shown(text: str) -> str:
-    return quoted(text)
-
-
-def _answered(id_: Id, result: Json) -> bytes:
-    return msgspec.json.encode({"jsonrpc": "2.0", "id": id_, "result": result})
-
-
-def _failed(id_: Id | None, error: ProtocolError) -> bytes:
-    return msgspec.json.encode({"jsonrpc": "2.0", "id": id_, "error": error.error})
+def _as_protocol_error(error: Exception) -> ProtocolError:
+    if isinstance(error, ProtocolError):
+        return error
+    if isinstance(error, InterlockError):
+        return ProtocolError(INTERNAL, f"{error.code}: {error}")
+    return ProtocolError(INTERNAL, f"unexpected {type(error).__name__}")

@@ -1,7 +1,8 @@
 """Prompts and resources: what a host may show its user, or put before its model.
 
-A prompt is the primer: how an agent works with the others here.  A resource is text that the store
-has now: the board (tasks, locks, agents) and the inbox of the agent.  Hosts that offer neither to
+The primer, a prompt and a resource, says how an agent works with the others here.  The other
+resources are text that the store has now: the board (tasks, locks, agents) and the inbox of the
+agent; a client can subscribe to them (``subscriptions.py``).  Hosts that offer none of this to
 their model lose nothing, since all of it can be had by tools, too.
 """
 
@@ -12,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from interlock import registry
 from interlock.core.safe_text import quoted
-from interlock.faces.mcp.protocol import INVALID_PARAMS, Json, ProtocolError, cacheable
+from interlock.faces.mcp.jsonrpc import INVALID_PARAMS, Json, ProtocolError, cacheable
+from interlock.faces.mcp.updates import BOARD, INBOX, PRIMER
 from interlock.faces.mcp.words import INSTRUCTIONS, LONGEST
 from interlock.runtime.text import render
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
 
-BOARD, INBOX = "interlock://board", "interlock://inbox"
-PRIMER = "primer"
+_PROMPT = "primer"
 _STEPS = (
     "1. Look at the board: the resource interlock://board, or the tools task_list and lock_list.\n"
     "2. Claim one task with task_next, and do it.\n"
@@ -31,6 +32,7 @@ _STEPS = (
 _RESOURCES = (
     (BOARD, "board", "open tasks, held locks and agents, as they are now"),
     (INBOX, "inbox", "the unread messages of this agent"),
+    (PRIMER, "primer", "how to work with the other agents here"),
 )
 _FRESH = 0
 
@@ -61,23 +63,29 @@ class Reading:
         return {**result, **(cacheable() if method.endswith("/list") else _COMPLETE)}
 
     def _get(self, params: Json) -> Json:
-        if params.get("name") != PRIMER:
-            raise ProtocolError(INVALID_PARAMS, f"there is one prompt, {PRIMER}")
-        text = f"{INSTRUCTIONS}\n\n{_STEPS}"
-        message = {"role": "user", "content": {"type": "text", "text": text}}
+        if params.get("name") != _PROMPT:
+            raise ProtocolError(INVALID_PARAMS, f"there is one prompt, {_PROMPT}")
+        message = {"role": "user", "content": {"type": "text", "text": _primer()}}
         return {"description": _prompt()["description"], "messages": [message]}
 
     def _read(self, params: Json) -> Json:
         uri = params.get("uri")
-        if uri not in (BOARD, INBOX):
+        if uri not in (BOARD, INBOX, PRIMER):
             said = f"there is no resource {quoted(str(uri)[:100])}; see resources/list"
             raise ProtocolError(INVALID_PARAMS, said, {"uri": str(uri)[:200]})
-        fleet = self._client()
-        text = _board(fleet) if uri == BOARD else render(fleet.messages.inbox())
+        text = _primer() if uri == PRIMER else self._from_store(uri)
         return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": text[:LONGEST]}]}
+
+    def _from_store(self, uri: str) -> str:
+        fleet = self._client()
+        return _board(fleet) if uri == BOARD else render(fleet.messages.inbox())
 
 
 _COMPLETE: Json = {"resultType": "complete"}
+
+
+def _primer() -> str:
+    return f"{INSTRUCTIONS}\n\n{_STEPS}"
 
 
 def _board(fleet: Fleet) -> str:
@@ -89,7 +97,7 @@ def _board(fleet: Fleet) -> str:
 
 
 def _prompt() -> Json:
-    return {"name": PRIMER, "description": "how to work with the other agents here"}
+    return {"name": _PROMPT, "description": "how to work with the other agents here"}
 
 
 def _resource(about: tuple[str, str, str]) -> Json:

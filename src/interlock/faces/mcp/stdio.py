@@ -23,7 +23,8 @@ from interlock.core.wait import SESSION_CALLER
 from interlock.faces.cli.command import note, stoppable
 from interlock.faces.cli.connect import CommandIdentity, opened, speak_up
 from interlock.faces.mcp.agent import ConnectedAgent
-from interlock.faces.mcp.protocol import MOST_CALLS, Json, ToolServer
+from interlock.faces.mcp.jsonrpc import Json, Send
+from interlock.faces.mcp.protocol import MOST_CALLS, ToolServer
 from interlock.faces.mcp.tools import ToolSet
 from interlock.faces.mcp.words import INSTRUCTIONS
 from interlock.threads import background
@@ -31,6 +32,7 @@ from interlock.threads import background
 if TYPE_CHECKING:
     from interlock.client import Fleet
     from interlock.faces.cli.parse import Parsed
+    from interlock.faces.mcp.subscriptions import Subscriptions
     from interlock.nouns.fleet.server_noun import McpRequest
 
 LONGEST_LINE = 8 * 1024 * 1024
@@ -72,6 +74,7 @@ def serve(parsed: Parsed) -> int:
         call=agent.call,
         start=workers.start,
         reading=lambda *args, **named: _reading(agent, *args, **named),
+        subscriptions=lambda: _subscriptions(agent, sink.send),
     )
     stoppable()
     if os.isatty(source):
@@ -96,6 +99,18 @@ def _reading(agent: ConnectedAgent, method: str, params: Json, *, stateless: boo
     from interlock.faces.mcp.reading import Reading
 
     return Reading(agent.client).answer(method, params, stateless=stateless)
+
+
+def _subscriptions(agent: ConnectedAgent, send: Send) -> Subscriptions:
+    """Updates of resources, which few hosts ask for."""
+    from interlock.faces.mcp.subscriptions import Subscriptions
+    from interlock.faces.mcp.updates import ResourceUpdates
+
+    def name() -> str:
+        agent.client()
+        return agent.name
+
+    return Subscriptions(ResourceUpdates(agent.store), name, send)
 
 
 def lines(source: int, longest: int = LONGEST_LINE) -> Iterator[bytes | None]:

@@ -26,7 +26,7 @@ from interlock import registry
 from interlock.core import validate
 from interlock.core.safe_text import quoted
 from interlock.errors import BadInput
-from interlock.faces.mcp.protocol import Json
+from interlock.faces.mcp.jsonrpc import Json
 from interlock.runtime.operation import Field, Operation, Request, fields
 
 DEFAULT = (
