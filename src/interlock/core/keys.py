@@ -166,6 +166,7 @@ Record
     segments/{revision}   sealed entries of the record, up to this revision
     meta/sealed           the last revision that was sealed
     meta/checkpoint       the last revision in the digest over the record
+    meta/judged           when a server last judged the record, and what it found
     meta/refused/{agent}  the number of refusals of an agent that left no entry
     meta/move             the last move of the whole store, from where and to where
     meta/base             the number that is added to a revision to make a token
@@ -334,6 +335,7 @@ EDITED_NEEDS = "meta/edited-needs"
 NEW_TASKS = "meta/new-tasks"
 GATES_WAIT = "meta/gates-wait"
 CHECKPOINT = "meta/checkpoint"
+JUDGED = "meta/judged"
 BASE = "meta/base"
 MOVE = "meta/move"
 STORE_ID = "meta/store"

@@ -16,10 +16,10 @@ from interlock.runtime.monitoring import (
     RecordCounts,
     Scrape,
     collected,
-    judged,
     newest_revision,
     store_id,
 )
+from interlock.runtime.verdict import judged
 from interlock.steps import Op, drive
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class MetricsExporter:
         if self._counts is None:
             self._counts = RecordCounts((yield from newest_revision()))
         scrape = Scrape(self._context.runner, self._context.settings)
-        verdict = judged((yield from store_id()))
+        verdict = yield from judged((yield from store_id()))
         return (yield from collected(scrape, self._counts, verdict))
 
 

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, get_args, get_type_hints
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock import registry
@@ -38,6 +37,7 @@ from interlock.runtime.metrics import (
 )
 from interlock.runtime.reads import every
 from interlock.runtime.runner import Runner
+from interlock.runtime.verdict import Verdict
 from interlock.settings import Settings
 from interlock.steps import Op, Read, StoreCall
 from interlock.store import Extent, Item, Log, Snapshot
@@ -71,26 +71,6 @@ class Metrics(Listing[Metric], frozen=True, kw_only=True):
     revision: int
     metrics: tuple[Metric, ...]
     partial: bool = False
-
-
-class Verdict(Struct, frozen=True, kw_only=True):
-    """When the record was judged, and whether it was intact."""
-
-    at: float
-    intact: bool
-
-
-_VERDICTS: dict[str, Verdict] = {}
-
-
-def remember_verdict(store: str, verdict: Verdict) -> None:
-    """Keep what this process found when it judged the record of a store."""
-    _VERDICTS[store] = verdict
-
-
-def judged(store: str) -> Verdict | None:
-    """The last verdict of this process; None if it has not judged that record."""
-    return _VERDICTS.get(store)
 
 
 class Scrape:

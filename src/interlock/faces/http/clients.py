@@ -129,9 +129,9 @@ class Clients:
                 fleet.close()
 
     @contextmanager
-    def own(self) -> Iterator[Fleet]:
-        """A client without a name for one user alone, as long as the block lasts."""
-        fleet = self._made(self.store, "", join=False)
+    def own(self, agent: str = "") -> Iterator[Fleet]:
+        """A client for one user alone, as long as the block lasts; with a name it has a session."""
+        fleet = self._made(self.store, agent, join=bool(agent))
         try:
             yield fleet
         finally:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.errors import InterlockError, StoreTrouble
+from interlock.faces.http.judging import record_in_health
 from interlock.runtime.identity import Actor
 from interlock.steps import Op, Read, drive
 
@@ -41,7 +42,8 @@ def _checked(clients: Clients) -> tuple[dict[str, Any], int]:
         about: dict[str, Any] = {"status": "failing", "error": error.code, "message": str(error)}
         return about, 503
     took = round((time.monotonic() - began) * 1000, 1)
-    return {"status": "ok", "revision": revision, "commit_ms": took}, 200
+    record = record_in_health(fleet)
+    return {"status": "ok", "revision": revision, "commit_ms": took, "record": record}, 200
 
 
 def _commit_and_read(runner: Runner) -> Op[int]:

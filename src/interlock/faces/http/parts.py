@@ -4,12 +4,15 @@
     guards         looks at branches, files and commands that this host allows, for what waits
     swarm          keeps the swarm on its bus: its entry, its snapshot, shared values
     requests       posts and takes in requests between swarms
+    record         judges the record, and keeps the verdict for all servers (``judging.py``)
+    watch BRANCH   alerts all agents when a branch moves, for each ``--watch-branch``
     models         ends the sessions of models that were not used for long
     address        says in the store that this server runs, for ``interlock open``
 
-Several servers share the work: one of them has the lease of housekeeping and of requests at a time,
-guards and the bus have leases of their own.  Without a server the same is done by agents and by
-``interlock maintain``.
+Several servers share the work: one of them has the lease of housekeeping, of requests and of the
+record at a time, guards and the bus have leases of their own, and the watch of a branch its lock.
+Without a server the same is done by agents and by ``interlock maintain``, and branches are watched
+by ``interlock watch-branch``.
 
 A part that fails is restarted half a second later, with a client of its own; ``/healthz`` and the
 overview say so.  An error is logged when it is new, not at every attempt.
@@ -21,8 +24,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from interlock.core import keys
@@ -32,6 +36,7 @@ from interlock.errors import InterlockError
 from interlock.nouns.fleet.server_service import ServerPlace
 from interlock.runtime.identity import Actor
 from interlock.runtime.process_lease import ProcessLease
+from interlock.runtime.stoppable import stoppable
 from interlock.steps import drive
 from interlock.threads import background
 
@@ -51,6 +56,8 @@ _STEP = 1.0
 _SLICE = 0.25
 """Seconds after which a part that listens looks whether it is to end."""
 _ADDRESS_TTL = 15.0
+WATCHER = "branch-watcher"
+"""The agent that watches branches for a server, and sends the alerts."""
 
 
 class Part:
@@ -148,20 +155,52 @@ def works(place: ServerPlace) -> dict[str, Work]:
     }
 
 
+def branch_works(names: Collection[str], folder: str, clients: Clients) -> dict[str, Work]:
+    """A part for each branch to watch, of the repository in a folder; ``origin/main`` is remote."""
+    from interlock.nouns.merges.calls import branch_name
+    from interlock.nouns.merges.repository import MergeRepository
+
+    if not names:
+        return {}
+    git = MergeRepository(folder)
+    git.common()
+    remotes = git.remotes()
+    found: dict[str, Work] = {}
+    for name in names:
+        remote, _, rest = branch_name(name).partition("/")
+        away = remote in remotes and bool(rest)
+        found[f"watch {name}"] = partial(
+            _watch_branch, clients, rest if away else name, remote if away else None, folder
+        )
+    return found
+
+
+def _watch_branch(
+    clients: Clients, branch: str, remote: str | None, folder: str,
+    _: Fleet, stopped: threading.Event,
+) -> None:  # fmt: skip
+    from interlock.nouns.branches.calls import BranchCalls
+
+    with clients.own(WATCHER) as fleet:
+        calls = BranchCalls[Any](fleet.context)
+        watching: Op[object] = calls.watch(branch, remote=remote, repository=folder)
+        drive(stoppable(watching, stopped.is_set), fleet.store)
+
+
 def _housekeeping(fleet: Fleet, stopped: threading.Event) -> None:
     from interlock.nouns.guards.maintenance import GuardMaintenance
 
     maintenance = GuardMaintenance(fleet.context)
-    _leased(fleet, stopped, "housekeeping", lambda: drive(maintenance.keep_house(), fleet.store))
+    leased(fleet, stopped, "housekeeping", lambda: drive(maintenance.keep_house(), fleet.store))
 
 
 def _requests(fleet: Fleet, stopped: threading.Event) -> None:
     from interlock.nouns.requests.housekeeping import tend
 
-    _leased(fleet, stopped, "requests", lambda: drive(tend(fleet.context), fleet.store))
+    leased(fleet, stopped, "requests", lambda: drive(tend(fleet.context), fleet.store))
 
 
-def _leased(fleet: Fleet, stopped: threading.Event, name: str, step: Callable[[], object]) -> None:
+def leased(fleet: Fleet, stopped: threading.Event, name: str, step: Callable[[], object]) -> None:
     """Do this again and again, while no other server does it."""
     runner = fleet.context.runner
     lease = ProcessLease(runner, keys.server_part(name), runner.new_id("srv"), LEASE)

@@ -70,6 +70,8 @@ def _server(parsed: Parsed, request: UpRequest) -> Server:
     from interlock.faces.http.access import StoreTokens
     from interlock.faces.http.app import Server
     from interlock.faces.http.clients import Clients
+    from interlock.faces.http.judging import RecordJudging
+    from interlock.faces.http.parts import branch_works
 
     identity = CommandIdentity(parsed.common, anew=True)
     agent = validate.own_agent_name(request.name or f"person:{_user()}")
@@ -80,7 +82,12 @@ def _server(parsed: Parsed, request: UpRequest) -> Server:
     place = url_of(clients.store, place)  # the command may leave its folder
     speak_up()
     access = _access(request, agent, StoreTokens(clients))
-    return Server(clients, access, validate.duration(request.longest_wait, "longest wait"))
+    server = Server(clients, access, validate.duration(request.longest_wait, "longest wait"))
+    server.works = {
+        "record": RecordJudging(place).run,
+        **branch_works(request.watch_branch, os.getcwd(), clients),
+    }
+    return server
 
 
 def _access(request: UpRequest, agent: str, tokens: StoreTokens) -> Access:

@@ -234,7 +234,7 @@ class _Watcher:
         from interlock.nouns.merges.repository import HEADS, GitFailed
 
         if not self._remote:
-            return self._git.commit_of(self._branch)
+            return self._local_commit()
         try:
             said = self._git.git("ls-remote", self._remote, HEADS + self._branch)
         except GitFailed as failed:
@@ -242,6 +242,18 @@ class _Watcher:
                 return ""
             raise BadInput(f"{self._remote} does not answer: {failed}; check its address") from None
         return said.split("\t")[0]
+
+    def _local_commit(self) -> str:
+        from interlock.nouns.merges.repository import GitFailed
+
+        try:
+            found = self._git.commit_of(self._branch)
+            gone = "" if found or self._git.exists() else "the repository is gone"
+        except GitFailed as failed:
+            found, gone = "", str(failed)
+        if gone:
+            raise BadInput(f"{self._git.folder}: {gone}; put it back, or watch another one")
+        return found
 
     def _move(self, before: str, after: str) -> BranchUpdated:
         from interlock.nouns.merges.repository import GitFailed

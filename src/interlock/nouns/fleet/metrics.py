@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -31,12 +32,11 @@ from interlock.runtime.monitoring import (
     Metrics,
     RecordCounts,
     Scrape,
-    Verdict,
     collected,
-    judged,
     newest_revision,
     store_id,
 )
+from interlock.runtime.verdict import Verdict, judged
 from interlock.steps import InThread, Op
 
 if TYPE_CHECKING:
@@ -62,25 +62,29 @@ def read_metrics(
     context: Context, *, file: str | None = None, verify: bool = False
 ) -> Op[Metrics | MetricsWritten]:
     """All metrics of the store; with a ``file`` they go there, and continue what it has."""
-    if verify:
-        from interlock.nouns.record.anchors import verify_with_anchors
-
-        yield from verify_with_anchors(context.runner.capabilities, (), "")
+    own = (yield from _verify(context)) if verify else None
     scrape = Scrape(context.runner, context.settings)
     store = yield from store_id()
     if file is None:
-        return (yield from collected(scrape, RecordCounts(), judged(store)))
+        return (yield from collected(scrape, RecordCounts(), (yield from judged(store, own))))
     validate.require_text(file, "'file'")
     before: list[Metric] = yield InThread(lambda: earlier(file, store))
     newest = yield from newest_revision()
     after = int(next((each.value for each in before if each.name == REVISION), newest))
     if after > newest:  # another store stands in this place, or an older one was restored
         before, after = [], newest
-    verdict = judged(store) or _verdict(before)
+    verdict = yield from judged(store, own, _verdict(before))
     found = yield from collected(scrape, RecordCounts(after), verdict, before)
     text = metrics_to_text(found).encode()
     yield InThread(lambda: replace_file(file, text))
     return MetricsWritten(path=file, series=len(found), revision=found.revision)
+
+
+def _verify(context: Context) -> Op[Verdict]:
+    from interlock.nouns.record.anchors import verify_with_anchors
+
+    found = yield from verify_with_anchors(context.runner.capabilities, (), "")
+    return Verdict(at=time.time(), intact=bool(found))
 
 
 def _verdict(before: Iterable[Metric]) -> Verdict | None:

@@ -51,6 +51,10 @@ class UpRequest(Request, frozen=True, kw_only=True):
     allow_host: Annotated[
         tuple[str, ...], option("names", "another name by which callers reach this server")
     ] = ()
+    watch_branch: Annotated[
+        tuple[str, ...],
+        option("names", "alert all agents when this branch of the repository here moves: main"),
+    ] = ()
     token: Annotated[
         str | None,
         option("name", "make a token with this role (read, act, admin), print it once, and end"),
@@ -167,6 +171,7 @@ NOUN = Noun(
             examples=(
                 "interlock up",
                 "interlock up --host 0.0.0.0 --port 7700",
+                "interlock up --watch-branch main",
                 "interlock up --token act --as ada",
             ),
         ),

@@ -142,6 +142,14 @@ class MergeRepository:
         self._common = said.rstrip("\n")
         return self._common
 
+    def exists(self) -> bool:
+        """Whether the folder is in a repository now."""
+        return os.path.isdir(self.folder) and not self._run(("rev-parse", "--git-dir"))[0]
+
+    def remotes(self) -> frozenset[str]:
+        """The names of its remotes."""
+        return frozenset(self.git("remote").split())
+
     def commit_of(self, branch: str) -> str:
         """The commit of a local branch; empty if there is none."""
         status, out, _ = self._run(("rev-parse", "--verify", "-q", f"{HEADS}{branch}^{{commit}}"))

@@ -26,8 +26,9 @@ from interlock.core import codec
 from interlock.errors import BadInput, StoreBusy, StoreDamaged, StoreUnsuitable
 from interlock.nouns.record.noun import Anchored, Verified
 from interlock.nouns.record.verify import verify, verify_and_roll
-from interlock.runtime.monitoring import Verdict, remember_verdict, store_id
+from interlock.runtime.monitoring import store_id
 from interlock.runtime.runner import Runner
+from interlock.runtime.verdict import Verdict, remember_verdict
 from interlock.steps import InThread, Op
 from interlock.store import Capabilities
 

@@ -31,6 +31,7 @@ from interlock.runtime.identity import Actor
 from interlock.runtime.reads import with_bytes
 from interlock.runtime.retention_clock import earlier_time
 from interlock.runtime.runner import Runner
+from interlock.runtime.verdict import Verdict, kept_verdict
 from interlock.steps import InThread, Op, Read, StoreCall
 from interlock.store import LOG, Extent, Finding, Item, Log, Range, Snapshot
 
@@ -385,8 +386,24 @@ def _mib(size: int) -> str:
 
 
 def health(checkup: HealthCheck) -> Op[list[Problem]]:
-    """A record that cannot be sealed, or grows beyond its limits."""
+    """A record that cannot be sealed, grows beyond its limits, or was found not to be intact."""
     findings = yield from Sealing(checkup.runner, checkup.settings).findings()
+    verdict = yield from kept_verdict()
+    broken = () if verdict is None or verdict.intact else (_broken(verdict),)
+    return [*broken, *_not_sealed(findings)]
+
+
+def _broken(verdict: Verdict) -> Problem:
+    return Problem(
+        kind="record",
+        says=f"record: it is not intact: {verdict.says}",
+        remedy="see 'interlock record verify'; if it was changed, restore a backup",
+        thing="record",
+        since=verdict.at,
+    )
+
+
+def _not_sealed(findings: Sequence[Finding]) -> list[Problem]:
     return [
         Problem(kind="record", says=f"record: {each.fact}", remedy=each.remedy, thing="record")
         for each in findings
