@@ -16,7 +16,9 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from tests.nouns.requests.pair import Pair, Swarm
 
 from interlock.core import keys
+from interlock.nouns.budgets.budget import BudgetLimit, SpentTotal, TokenUsage
 from interlock.nouns.fleet.calls import FleetCalls
+from interlock.nouns.merges.merge import Merge
 from interlock.nouns.requests.serving import answer_claim
 from interlock.nouns.swarms.swarm import OwnEntry
 from interlock.runtime.monitoring import INTACT, JUDGED, Metrics
@@ -73,7 +75,8 @@ def metric_names(expr: Any) -> set[str]:
 
 
 def names_of(swarm: Swarm) -> set[str]:
-    found: Metrics = swarm.run(FleetCalls(swarm.context).metrics())  # type: ignore[assignment]
+    metrics = FleetCalls(swarm.context).metrics(verify=True)
+    found: Metrics = swarm.run(metrics)  # type: ignore[assignment]
     names = {metric.name for metric in found}
     ends = {"_bucket", "_sum", "_count"}
     return names | {m.name + end for m in found if m.kind == "histogram" for end in ends}
@@ -95,7 +98,9 @@ def real_names() -> set[str]:
         north.take_in()
     assert not north.send()
     north.put(keys.OWN_ENTRY, OwnEntry(version=1, at=pair.clock.wall()))
-    north.run(FleetCalls(north.context).metrics(verify=True))
+    north.put(keys.spent("agent/ada"), SpentTotal(usage=TokenUsage(input=5)))
+    north.put(keys.budget("fleet"), BudgetLimit(tokens=10))
+    north.put(keys.merge("mrg_1"), Merge(branch="fix", into="main", commit="1", by="ada", at=0.0))
     sqlite_only = {"interlock_store_size_bytes"}
     return names_of(north) | names_of(south) | sqlite_only
 

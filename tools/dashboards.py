@@ -357,6 +357,32 @@ def fleet() -> Json:
                 "Pipelines, by state.",
                 ("max by (state) (interlock_pipelines)", "{{state}}"),
             ),
+            panel(
+                "Spending",
+                "Tokens that each agent has spent.",
+                ("max by (agent) (interlock_spent_tokens)", "{{agent}}"),
+            ),
+            panel(
+                "Budgets",
+                "How much of each limit is used; at 100 % claims are refused.",
+                ("max by (budget) (interlock_budget_used_ratio)", "{{budget}}"),
+                unit="percentunit",
+                limits=(("orange", 0.9), ("red", 1)),
+            ),
+            panel(
+                "Merge queues",
+                "Branches that wait for each target.",
+                ("max by (target) (interlock_merge_queue)", "{{target}}"),
+            ),
+            panel(
+                "Merges",
+                "Branches that were merged, and that came back to their authors.",
+                *[
+                    (per_second("interlock_events_total", where=f'{{event="merge:{word}"}}'), word)
+                    for word in ("merged", "bounced")
+                ],
+                unit="ops",
+            ),
         ],
     )
 

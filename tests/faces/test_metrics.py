@@ -12,6 +12,7 @@ import pytest
 from tests.nouns.requests.pair import Pair
 
 import interlock
+from interlock.core import keys
 from interlock.core.decision import Event
 from interlock.faces import metrics as face
 from interlock.faces.metrics import metrics_text
@@ -21,6 +22,7 @@ from interlock.nouns.fleet.metrics import (
     metrics_to_text,
     text_to_metrics,
 )
+from interlock.nouns.merges.merge import Merge, MergeState
 from interlock.nouns.requests.audit import COUNTER_NAMES, GAUGE_NAMES, HISTOGRAM_NAMES
 from interlock.nouns.requests.serving import answer_claim
 from interlock.runtime.metrics import LABELLED, OTHERS, CountedEntry, Metric, MetricBucket
@@ -130,6 +132,49 @@ def test_gauges_tell_the_state_of_the_fleet() -> None:
     assert found["interlock_messages_unread"] == 1
     assert found["interlock_events_total task:published"] == 4
     assert found["interlock_problems dead"] == 0
+
+
+def test_budgets_and_merges_are_numbers_by_agent_limit_and_target() -> None:
+    with interlock.connect("memory:", agent="ada") as fleet:
+        fleet.budgets.count(input=900, output=100, cost=1.5)
+        fleet.budgets.count(agent="bob", input=50)
+        fleet.budgets.count(input=10, task="t1")
+        fleet.budgets.set("fleet", tokens=2120, cost=100)
+        fleet.budgets.set("agent/*", tokens=2020)
+        fleet.budgets.set("agent/bob", tokens=50)
+        fleet.budgets.set("task/t1", tokens=20)
+        fleet.budgets.set("task/t2", tokens=0)
+        text = metrics_to_text(_metrics(fleet))
+        found = values(text)
+    assert lint(text) == []
+    assert found["interlock_spent_tokens ada"] == 1010
+    assert found["interlock_spent_tokens bob"] == 50
+    assert found["interlock_spent_cost ada"] == 1.5
+    assert found["interlock_budget_used_ratio fleet"] == 0.5
+    assert found["interlock_budget_used_ratio agent/ada"] == 0.5
+    assert found["interlock_budget_used_ratio agent/bob"] == 1
+    assert found["interlock_budget_used_ratio task/*"] == 1, "a limit of nothing is used up"
+    assert found["interlock_budgets_used_up"] == 2
+    assert "t1" not in text
+
+
+def test_merge_queues_are_numbers_by_target() -> None:
+    pair = Pair()
+    north = pair.swarm("north")
+    states: list[tuple[str, MergeState]] = [
+        ("main", "waiting"), ("main", "waiting"), ("next", "waiting"), ("main", "bounced"),
+    ]  # fmt: skip
+    for number, (into, state) in enumerate(states):
+        at = pair.clock.wall() - 60 * number
+        merge = Merge(branch=f"b{number}", into=into, commit="1", by="ada", at=at, state=state)
+        north.put(keys.merge(f"mrg_{number}"), merge)
+    metrics: Metrics = north.run(FleetCalls(north.context).metrics())  # type: ignore[assignment]
+    found = values(metrics_to_text(metrics))
+    assert found["interlock_merge_queue main"] == 2
+    assert found["interlock_merge_queue next"] == 1
+    assert found["interlock_merge_oldest_seconds main"] == 60
+    assert found["interlock_merges waiting"] == 3
+    assert found["interlock_merges bounced"] == 1
 
 
 def test_hostile_names_stay_inside_their_label() -> None:

@@ -68,6 +68,7 @@ NOUN = Noun(
     ),
     health=Part(39, "interlock.nouns.budgets.service:health"),
     housekeeping=Part(33, "interlock.nouns.budgets.service:BudgetHousekeepingPart"),
+    gauges="interlock.nouns.budgets.metrics:budget_gauges",
     events=True,
     texts=("interlock.nouns.budgets.text",),
     operations=(

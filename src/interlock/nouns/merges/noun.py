@@ -107,6 +107,7 @@ NOUN = Noun(
     why={"merge": "interlock.nouns.merges.views:why"},
     ids={"merge": "mrg_"},
     health=Part(37, "interlock.nouns.merges.views:health"),
+    gauges="interlock.nouns.merges.metrics:merge_gauges",
     housekeeping=Part(32, "interlock.nouns.merges.views:MergeHousekeepingPart"),
     history="interlock.nouns.merges.views:MergeHistory",
     events=True,
