@@ -241,6 +241,12 @@ def _bash() -> str:
 
 # zsh
 
+_ZSH_END = """\
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _interlock "$@"
+else compdef _interlock interlock; fi
+"""
+"""From fpath, the whole script is the function at first, and its first TAB has to offer, too."""
+
 
 def _zsh() -> str:
     lines = [
@@ -253,7 +259,7 @@ def _zsh() -> str:
         f"_interlock_common=({' '.join(_zsh_option(None, field) for field in COMMON)})",
         "_interlock() {",
         "  local context state line; typeset -A opt_args",
-        "  _arguments -C '1:command:->command' '*::argument:->argument'",
+        "  _arguments -C '1:command:->command' '*::argument:->argument' $_interlock_common",
         "  case $state in",
         "    command) local -a found; found=(",
         *(f"      {_zsh_pair(name, text)}" for name, text in _first().items()),
@@ -280,7 +286,7 @@ def _zsh() -> str:
         for each in registry.operations()
         if " " not in each.name
     ]
-    lines += ["    esac ;;", "  esac", "}", "compdef _interlock interlock", ""]
+    lines += ["    esac ;;", "  esac", "}", _ZSH_END]
     return "\n".join(lines)
 
 
@@ -315,8 +321,8 @@ def _zsh_action(operation: Operation | None, field: Field) -> str:
             return "_command_names"
         case "":
             return ""
-        case kind:
-            return f"_interlock_names {kind}"
+        case kind:  # the space keeps zsh from putting options of its own before the kind
+            return f" _interlock_names {kind}"
 
 
 # fish
