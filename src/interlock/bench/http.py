@@ -13,17 +13,16 @@ import selectors
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import IO
 
 import interlock
 from interlock.bench.engine import BenchEngine
 from interlock.bench.measuring import Row, Sizes, percentile, timed
 from interlock.errors import BadInput
-from interlock.threads import background
 
 STREAMS, EVENTS_A_SECOND = 100, 500
 _WARM = 20
@@ -52,12 +51,7 @@ class BenchServer:
 
     def stream(self) -> socket.socket:
         """An open stream of events, after its first message."""
-        found = socket.create_connection(("127.0.0.1", self.port), timeout=_LATE)
-        found.sendall(_EVENTS)
-        head = b""
-        while b"event: hello" not in head or not head.endswith(b"\r\n"):
-            head += found.recv(65536)
-        return found
+        return _stream(self.port)
 
     def cpu(self) -> float:
         """The seconds of CPU that it took until now."""
@@ -70,6 +64,15 @@ class BenchServer:
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
             resident = next(line for line in status if line.startswith("VmRSS"))
         return int(resident.split()[1]) / 1024
+
+
+def _stream(port: int) -> socket.socket:
+    found = socket.create_connection(("127.0.0.1", port), timeout=_LATE)
+    found.sendall(_EVENTS)
+    head = b""
+    while b"event: hello" not in head or not head.endswith(b"\r\n"):
+        head += found.recv(65536)
+    return found
 
 
 @contextmanager
@@ -140,14 +143,16 @@ def many_streams(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
     path = engine.fresh()
     seconds = 2.0 if size.one_by_one < 1000 else 8.0  # noqa: PLR2004
     wanted = int(seconds * EVENTS_A_SECOND)
-    with interlock.connect(path, agent="python") as fleet, server(path) as served:
-        readers = _Readers([served.stream() for _ in range(STREAMS)], wanted)
+    with (
+        interlock.connect(path, agent="python") as fleet,
+        server(path) as served,
+        _readers(served.port, wanted) as readers,
+    ):
         before, began = served.cpu(), time.perf_counter()
-        readers.start()
         for number in range(wanted):
             fleet.locks.acquire(f"many.{number}")
             time.sleep(max(0.0, began + (number + 1) / EVENTS_A_SECOND - time.perf_counter()))
-        lost = readers.finish()
+        lost = readers.readline().strip()
         took, used = time.perf_counter() - began, served.cpu() - before
     target = f"at most 25 % of a core, none lost; lost {lost}"
     yield Row(
@@ -158,44 +163,38 @@ def many_streams(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
     )
 
 
-class _Readers:
-    """Reads all streams in a thread, and counts their events."""
+@contextmanager
+def _readers(port: int, wanted: int) -> Iterator[IO[str]]:
+    """A process that reads all streams, so that it does not slow down the one that commits."""
+    words = [sys.executable, "-m", __name__, str(port), str(wanted)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)  # noqa: S603 - ourselves
+    try:
+        assert process.stdout is not None  # noqa: S101 - it is a pipe
+        process.stdout.readline()
+        yield process.stdout
+    finally:
+        process.kill()
+        process.communicate()
 
-    def __init__(self, streams: list[socket.socket], wanted: int) -> None:
-        self._streams = dict.fromkeys(streams, 0)
-        self._rest = dict.fromkeys(streams, b"")
-        self._wanted = wanted
-        self._done = threading.Event()
-        self._thread = background(self._read, "bench-streams")
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def finish(self) -> int:
-        """Wait for the last event; returns how many were lost."""
-        self._done.wait(_LATE)
-        self._done.set()
-        self._thread.join()
-        for stream in self._streams:
-            stream.close()
-        return sum(self._wanted - count for count in self._streams.values())
-
-    def _read(self) -> None:
-        waiting = selectors.DefaultSelector()
-        for stream in self._streams:
-            waiting.register(stream, selectors.EVENT_READ)
-        while not self._done.is_set():
-            for key, _ in waiting.select(0.1):
-                self._take(key.fileobj)  # type: ignore[arg-type]  # the sockets that we gave
-            if min(self._streams.values()) >= self._wanted:
-                self._done.set()
-        waiting.close()
-
-    def _take(self, stream: socket.socket) -> None:
-        data = self._rest[stream] + stream.recv(1 << 20)
-        self._streams[stream] += data.count(_CHANGE)
-        self._rest[stream] = data[-(len(_CHANGE) - 1) :]
+def _read_streams(port: int, wanted: int) -> None:
+    """Open all streams, and print how many events were lost when the last one has come."""
+    streams = {_stream(port): 0 for _ in range(STREAMS)}
+    rest = dict.fromkeys(streams, b"")
+    waiting = selectors.DefaultSelector()
+    for each in streams:
+        waiting.register(each, selectors.EVENT_READ)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    heard = time.monotonic()
+    while min(streams.values()) < wanted and time.monotonic() - heard < _LATE:
+        for key, _ in waiting.select(1.0):
+            found: socket.socket = key.fileobj  # type: ignore[assignment]  # those that we gave
+            heard, data = time.monotonic(), rest[found] + found.recv(1 << 20)
+            streams[found] += data.count(_CHANGE)
+            rest[found] = data[-(len(_CHANGE) - 1) :]
+    sys.stdout.write(f"{sum(wanted - count for count in streams.values())}\n")
+    sys.stdout.flush()
 
 
 def idle_memory(engine: BenchEngine, _: Sizes) -> Iterator[Row]:
@@ -207,3 +206,7 @@ def idle_memory(engine: BenchEngine, _: Sizes) -> Iterator[Row]:
         connection.close()
         time.sleep(1.0)  # its background work has begun by then
         yield Row(name="idle server", p50=served.memory(), unit="MB", target="60 MB")
+
+
+if __name__ == "__main__":
+    _read_streams(int(sys.argv[1]), int(sys.argv[2]))
