@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -137,8 +136,6 @@ class BatchMerger:
         if not (yield Read(page)).ranges[page]:  # most often there are none
             return None
         tree = refs.checkout or self._repository.common()
-        if os.path.realpath(place.root) == tree:
-            tree = place.root
         for each in waiting:
             if not each.merge.override and (
                 why := (yield from self._why_not(each, place, tree, refs))

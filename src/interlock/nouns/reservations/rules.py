@@ -6,7 +6,7 @@ the liveness of the reservations that conflict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -317,14 +317,14 @@ def _served(waiter: Reservation, now: float) -> Reservation:
     return replace(waiter, live=live, since=now)
 
 
-def _notice(repository: str, granted: Reservation, since: float, now: float) -> Iterator[Write]:
+def _notice(repository: str, granted: Reservation, since: float, now: float) -> Iterable[Write]:
     """A message to a waiter that has what it waits for, in the commit that serves it."""
     from msgspec import Raw  # an edit needs none of this
 
     from interlock.core import codec
     from interlock.core.validate import span
-    from interlock.nouns.messages.message import StoredMessage, Unread
-    from interlock.nouns.messages.send_rules import MAILBOX
+    from interlock.nouns.messages.message import StoredMessage
+    from interlock.nouns.messages.send_rules import notice_writes
 
     few, more = ", ".join(granted.patterns[:3]), len(granted.patterns) - 3
     names = f"{few} and {more} more" if more > 0 else few
@@ -349,9 +349,7 @@ def _notice(repository: str, granted: Reservation, since: float, now: float) -> 
         thread=granted.id,
         data=Raw(codec.encode({key: value for key, value in data.items() if value})),
     )
-    yield Write(keys.message(told.id), told)
-    yield Write(keys.unread(granted.agent, told.id), Unread())
-    yield Write(keys.mailbox(granted.agent), MAILBOX)
+    return notice_writes(told)
 
 
 def _grant_writes(repository: str, granted: Reservation) -> list[Write]:
