@@ -51,7 +51,8 @@ def test_who_sends_too_often_is_refused_while_others_write(
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_RATE", "2")
     monkeypatch.setenv("INTERLOCK_MESSAGE_WINDOW", "1h")
-    with interlock.connect(url, agent=FLOOD) as fleet:
+    store = SQLiteStore(url, patience=0.5)  # the refusal is counted by a commit, which waits
+    with interlock.connect(agent=FLOOD, store=store) as fleet:
         sent = [fleet.messages.alert("news") for _ in range(3)]
         assert [type(each) for each in sent] == [Sent, Sent, Limited]
         with somebody_writes(url):
@@ -62,7 +63,8 @@ def test_who_sends_to_a_full_inbox_is_refused_while_others_write(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_INBOX", "2")
-    with interlock.connect(url, agent=FLOOD) as fleet:
+    store = SQLiteStore(url, patience=0.5)  # the refusal is counted by a commit, which waits
+    with interlock.connect(agent=FLOOD, store=store) as fleet:
         sent = [fleet.messages.share(FLOOD, "news") for _ in range(3)]
         assert [type(each) for each in sent] == [Sent, Sent, InboxFull]
         with somebody_writes(url):
