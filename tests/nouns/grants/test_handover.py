@@ -170,7 +170,7 @@ def strike_all(
 BLOCKS = [
     ("lock", None),
     ("slots", 60.0),
-    ("together", None),
+    pytest.param("together", None, marks=pytest.mark.proof),
     ("hold", None),
     pytest.param("lock", 60.0, marks=pytest.mark.proof),
     pytest.param("guarded", None, marks=pytest.mark.proof),
