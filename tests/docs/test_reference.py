@@ -125,9 +125,10 @@ def test_everything_that_doctor_can_say_is_explained() -> None:
         assert f"`{name}`" in page, name
 
 
-def test_the_readme_shows_the_table_of_the_bench() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert readme.count("<!-- bench -->") == readme.count("<!-- /bench -->") == 1
-    table = readme.partition("<!-- bench -->")[2].partition("<!-- /bench -->")[0]
-    assert "operation" in table
-    assert "per second" in table
+def test_the_figures_of_the_readme_are_those_of_the_page() -> None:
+    table = (ROOT / "README.md").read_text().partition("## Speed")[2].partition("\n## ")[0]
+    page = (ROOT / "docs/explanation/speed.md").read_text()
+    figures = re.findall(r"(?<= )\d+(?:,\d{3})*", table)
+    assert len(figures) >= 10
+    for figure in figures:
+        assert re.search(rf"\| +{figure} \|", page), figure
