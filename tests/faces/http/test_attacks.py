@@ -170,6 +170,8 @@ def test_a_store_that_goes_away_and_comes_back_is_said_and_recovered(shell: Shel
         found = server.get("health")
         assert (found.status, found.json["error"]) == (503, "store_missing")
         assert server.ask("GET", "/healthz").status == 503
+        asked = b'{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}'
+        assert server.ask("POST", "/a2a", asked, content_type="application/json").status == 503
         shutil.move(shell.folder / "gone", folder)
         reader.until("store", state="back")
         reader.until("resync")
