@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.nouns.requests.pair import Pair
 
 import interlock
@@ -162,17 +163,18 @@ def test_merge_queues_are_numbers_by_target() -> None:
     pair = Pair()
     north = pair.swarm("north")
     states: list[tuple[str, MergeState]] = [
-        ("main", "waiting"), ("main", "waiting"), ("next", "waiting"), ("main", "bounced"),
+        ("shop", "waiting"), ("shop", "waiting"), ("docs", "waiting"), ("shop", "bounced"),
     ]  # fmt: skip
-    for number, (into, state) in enumerate(states):
+    for number, (place, state) in enumerate(states):
         at = pair.clock.wall() - 60 * number
-        merge = Merge(branch=f"b{number}", into=into, commit="1", by="ada", at=at, state=state)
+        merge = Merge(branch=f"b{number}", into="main", commit="1", by="ada", at=at, state=state)
+        merge = replace(merge, repository=place)
         north.put(keys.merge(f"mrg_{number}"), merge)
     metrics: Metrics = north.run(FleetCalls(north.context).metrics())  # type: ignore[assignment]
     found = values(metrics_to_text(metrics))
-    assert found["interlock_merge_queue main"] == 2
-    assert found["interlock_merge_queue next"] == 1
-    assert found["interlock_merge_oldest_seconds main"] == 60
+    assert found["interlock_merge_queue shop:main"] == 2
+    assert found["interlock_merge_queue docs:main"] == 1
+    assert found["interlock_merge_oldest_seconds shop:main"] == 60
     assert found["interlock_merges waiting"] == 3
     assert found["interlock_merges bounced"] == 1
 

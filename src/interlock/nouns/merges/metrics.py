@@ -25,8 +25,8 @@ def merge_gauges(scrape: Scrape) -> Op[list[Metric]]:
             continue
         states[merge.state] += 1
         if merge.state == "waiting":
-            known = merge.into in lengths or len(lengths) < LABELLED
-            target = merge.into if known else OTHERS
+            known = merge.queue in lengths or len(lengths) < LABELLED
+            target = merge.queue if known else OTHERS  # as shop:main
             lengths[target] += 1
             oldest[target] = max(oldest.get(target, 0.0), round(now - merge.at, 3))
     says = "Branches that were submitted, by state; those that ended as long as they are kept."
