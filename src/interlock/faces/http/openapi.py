@@ -20,7 +20,7 @@ from interlock.faces import schema as schemas
 from interlock.faces.http.access import ADMIN_FIELDS, CODES, OF_OWNERS, needed
 from interlock.faces.http.examples import examples
 from interlock.faces.http.operations import CHANGING, Endpoint, endpoints
-from interlock.faces.http.own_paths import HANDLE, NAME, own_paths, response
+from interlock.faces.http.own_paths import NAME, own_paths, response, session_header
 from interlock.faces.mcp.tools import in_argument_words
 from interlock.faces.schema import Schema
 from interlock.runtime.operation import Field, Operation
@@ -98,13 +98,7 @@ def _path(endpoint: Endpoint, definitions: dict[type[msgspec.Struct], Schema]) -
         "tags": [operation.name.partition(" ")[0]],
         "responses": _responses(answers),
     }
-    session: Schema = {
-        "name": "Interlock-Session",
-        "in": "header",
-        "schema": {"type": "string"},
-        "description": HANDLE,
-        "required": operation.needs == "session",
-    }
+    session = session_header(required=operation.needs == "session")
     shown = examples(endpoint)
     named = {str(number): {"value": each} for number, each in enumerate(shown, 1)}
     body = {"application/json": {"schema": request_schema(endpoint), "examples": named}}

@@ -14,7 +14,7 @@ NAME: Schema = {
     "maxLength": validate.NAME_LIMIT,
     "pattern": validate.NAME_PATTERN,
 }
-HANDLE = "The handle of a session, from POST /api/session; without one the caller's own name acts."
+_HANDLE = "The handle of a session, from POST /api/session; without one the caller's own name acts."
 _EVENTS = "Server-sent events: hello, change, resync and store; the id of a change is its revision."
 _SESSION: Schema = {
     "type": "object",
@@ -56,9 +56,14 @@ def own_paths() -> dict[str, Any]:
     }
 
 
+def session_header(*, required: bool) -> Schema:
+    """The header that says in which session a request acts."""
+    where = {"name": "Interlock-Session", "in": "header", "schema": {"type": "string"}}
+    return {**where, "description": _HANDLE, "required": required}
+
+
 def _sessions() -> dict[str, Any]:
-    handle = {"name": "Interlock-Session", "in": "header", "required": True}
-    header = {**handle, "schema": {"type": "string"}, "description": HANDLE}
+    header = session_header(required=True)
     begin = "begin a session; its handle is for the header Interlock-Session"
     end = "end a session, which releases what it holds"
     return {

@@ -37,6 +37,16 @@ if TYPE_CHECKING:
 MISSING = "'interlock up' needs two more packages; run: pip install 'interlock[web]'"
 _PATIENCE = 2
 """Seconds that requests have to finish when the server ends."""
+_UVICORN: dict[str, Any] = {
+    "log_config": None,
+    "access_log": False,
+    "lifespan": "off",
+    "server_header": False,
+    "date_header": True,
+    "timeout_keep_alive": 30,
+    "timeout_graceful_shutdown": _PATIENCE,
+    "h11_max_incomplete_event_size": 64 * 1024,
+}
 
 
 def up(parsed: Parsed) -> int:
@@ -179,17 +189,7 @@ async def _serve(server: Server, bound: socket.socket, address: str) -> None:
                 for each, handler in before.items():
                     signal.signal(each, handler)
 
-    config = uvicorn.Config(
-        make_app(server),
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        date_header=True,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=_PATIENCE,
-        h11_max_incomplete_event_size=64 * 1024,
-    )
+    config = uvicorn.Config(make_app(server), **_UVICORN)
     server.start(address)
     await Uvicorn(config).serve(sockets=[bound])
 
