@@ -1,5 +1,8 @@
 """The keys of the store: the only module that makes or parses them.
 
+It is one long file on purpose: here a reader sees the whole layout of a store, and that no two
+kinds of keys meet.
+
 ``/`` separates the segments of a key.  Inside a segment every byte is percent-encoded but ASCII
 letters, digits and ``._:@*?+=~-``, so a key is ASCII for every name.
 
