@@ -108,7 +108,7 @@ class BatchMerger:
     def _run(
         self, term: ServerTerm, waiting: Sequence[QueuedMerge], refs: TargetRefs
     ) -> Op[RoundResult]:
-        batch: MergeBatch = yield InThread(partial(self._build, refs.base, waiting))
+        batch: MergeBatch = yield InThread(partial(self._build_all, term, refs.base, waiting))
         if batch.conflict is not None:
             return (yield from self._endings.bounce(term.actor, batch.merges[0], batch.conflict))
         attempt = MergeAttempt(
@@ -157,6 +157,13 @@ class BatchMerger:
         except (BadInput, TooLarge) as error:  # about its files: the other branches go on
             return bounce("failed", f"its files cannot be compared with reservations: {error}")
         return bounces.reserved_by(overlaps) if overlaps else None
+
+    def _build_all(self, term: ServerTerm, base: str, waiting: Sequence[QueuedMerge]) -> MergeBatch:
+        """Merge the branches while the folder of the guard is made."""
+        if not self._options.guard.text:
+            return self._build(base, waiting)
+        with term.folder.being_made(base):
+            return self._build(base, waiting)
 
     def _build(self, base: str, waiting: Sequence[QueuedMerge]) -> MergeBatch:
         """Merge the branches one on the other; a conflict with an earlier one ends it."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from interlock.nouns.merges.repository import GitFailed, MergeRepository
@@ -43,15 +45,35 @@ class GuardFolder:
                 said = f"{self.path} cannot be made ({error.strerror})"
                 raise GitFailed(f"{said}; set XDG_CACHE_HOME to a folder with room") from None
 
+    @contextmanager
+    def being_made(self, commit: str) -> Iterator[None]:
+        """A block beside which the folder is made, if there is none: that writes every file."""
+        if self._made:
+            yield
+            return
+        thread = threading.Thread(target=self._make, args=(commit,))
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+
+    def _make(self, commit: str) -> None:
+        with suppress(GitFailed, OSError):  # the check out makes it again, or says why it cannot
+            self._add(commit)
+
+    def _add(self, commit: str) -> None:
+        os.makedirs(self._above, mode=0o700, exist_ok=True)
+        self._made = True
+        self._repository.git("worktree", "add", "-q", "--force", "--detach", self.path, commit)
+
     def _check_out(self, commit: str) -> None:
         git = self._repository.git
         if self._made:
             git("checkout", "-q", "--force", "--detach", commit, folder=self.path)
             git("clean", "-qffdx", folder=self.path)
         else:
-            os.makedirs(self._above, mode=0o700, exist_ok=True)
-            self._made = True
-            git("worktree", "add", "-q", "--force", "--detach", self.path, commit)
+            self._add(commit)
         if os.path.exists(os.path.join(self.path, ".gitmodules")):
             git("submodule", "-q", "update", "--init", "--recursive", "--force", folder=self.path)
             clean = ("foreach", "--recursive", "git clean -qffdx")  # it enters no submodule itself

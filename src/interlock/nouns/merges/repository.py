@@ -249,7 +249,7 @@ class MergeRepository:
             words += ["-p", parent]
         if not self._signed:
             if self._run(("var", "GIT_COMMITTER_IDENT"))[0]:
-                self._environment.update(_NOBODY)
+                self._environment = {**self._environment, **_NOBODY}  # a thread may read the old
             self._signed = True
         return self.git(*words, given=message).strip()
 

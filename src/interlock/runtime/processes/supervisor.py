@@ -321,6 +321,7 @@ def main() -> None:
         _answer((NO_FOLDER, error.errno or 0, True, []))
     else:
         _answer((*program.run(), [output.reply() for output in program.written]))
+    os._exit(0)  # the caller waits for the end, and the interpreter's own takes a while
 
 
 def _receive() -> bytes:
