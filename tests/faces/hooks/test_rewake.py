@@ -22,7 +22,7 @@ from tests.faces.shell import PATIENCE, until
 import interlock
 from interlock.faces.hooks import rewake
 from interlock.faces.hooks.event import HookEvent
-from interlock.faces.hooks.hosts import HOSTS, Answer
+from interlock.faces.hooks.hosts import HOSTS, HookAnswer
 from interlock.faces.hooks.state import HookState
 
 __all__ = ["shop"]
@@ -84,7 +84,7 @@ def test_mail_wakes_an_idle_agent_once(shop: Path) -> None:
             assert not own.messages.inbox().messages
 
 
-def woken(root: Path, monkeypatch: pytest.MonkeyPatch, **variables: str) -> Answer:
+def woken(root: Path, monkeypatch: pytest.MonkeyPatch, **variables: str) -> HookAnswer:
     """The hook in this process."""
     known = {"CLAUDE_CODE_SESSION_ID": ONE, **variables}
     for name, value in known.items():
@@ -101,7 +101,7 @@ def test_a_host_that_may_wait_for_it_is_not_held_up(
 ) -> None:
     with interlock.connect(f"{shop}/.interlock/store.db", agent="ada") as ada:
         ada.messages.send(AGENT, "hello")
-    assert woken(shop, monkeypatch, **variables) == Answer()
+    assert woken(shop, monkeypatch, **variables) == HookAnswer()
 
 
 def test_during_a_turn_it_waits_until_the_agent_stops(
@@ -154,6 +154,6 @@ def test_it_ends_with_its_session_and_with_its_host(
 
     other = threading.Thread(target=end)
     other.start()
-    assert woken(shop, monkeypatch) == Answer()
+    assert woken(shop, monkeypatch) == HookAnswer()
     other.join()
     assert not waits()

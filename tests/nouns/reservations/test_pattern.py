@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.errors import BadInput, TooLarge
-from interlock.nouns.reservations.conflicts import Entry, PatternIndex
+from interlock.nouns.reservations.conflicts import PatternEntry, PatternIndex
 from interlock.nouns.reservations.pattern import escaped, exact, folded, overlap, overlaps, parse
 from interlock.nouns.reservations.reservation import ReservedPattern
 
@@ -180,7 +180,7 @@ def index_of(number: int) -> PatternIndex:
         name = f"file{each}"
         text = chance.choice([f"{folder}/{name}.py", f"{folder}/{name}/*.py", f"{folder}/{name}*"])
         of = ReservedPattern(id=f"rsv_{each}", agent="x", pattern=text, live="", since=0.0)
-        made.append(Entry(of, each))
+        made.append(PatternEntry(of, each))
     return PatternIndex(made)
 
 

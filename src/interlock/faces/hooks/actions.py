@@ -23,11 +23,11 @@ from interlock.core.validate import span
 from interlock.errors import InterlockError, StoreMissing
 from interlock.faces.hooks import hosts
 from interlock.faces.hooks.event import HookEvent
-from interlock.faces.hooks.hosts import Answer, Host
+from interlock.faces.hooks.hosts import HookAnswer, Host
 from interlock.faces.hooks.spending import begin_counting, count_spending, over_budget
 from interlock.nouns.reservations import pattern, repository
 from interlock.nouns.reservations import reservation as r
-from interlock.nouns.reservations.repository import Repository
+from interlock.nouns.reservations.repository import ReservedRepository
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -44,7 +44,7 @@ IN_A_ROW = 5
 """Times that mail keeps an agent from stopping before it may stop all the same."""
 
 
-def act(host: Host, event: HookEvent) -> Answer:
+def act(host: Host, event: HookEvent) -> HookAnswer:
     """Carry an event out."""
     match event.means:
         case hosts.BEFORE:
@@ -79,16 +79,16 @@ def connected(host: Host, event: HookEvent, folder: str = "") -> Fleet | None:
 # Before an edit.
 
 
-def before_edit(host: Host, event: HookEvent) -> Answer:
+def before_edit(host: Host, event: HookEvent) -> HookAnswer:
     """Reserve each file for the agent, or refuse the edit."""
     if event.tool not in host.edits:
-        return Answer()
+        return HookAnswer()
     if not event.paths:
         raise ValueError(f"the tool {event.tool} names no file that this version can find")
     by_place: dict[str, list[str]] = {}
     for whole in _written(event):
         by_place.setdefault(_existing(os.path.dirname(whole)), []).append(whole)
-    places: dict[str, tuple[Repository, list[str]]] = {}
+    places: dict[str, tuple[ReservedRepository, list[str]]] = {}
     for folder, paths in by_place.items():
         place = repository.find(folder)
         places.setdefault(place.root, (place, []))[1].extend(paths)
@@ -96,7 +96,7 @@ def before_edit(host: Host, event: HookEvent) -> Answer:
         refused = _reserve(host, event, place, paths)
         if refused is not None:
             return hosts.deny(host, event.named, refused)
-    return Answer()
+    return HookAnswer()
 
 
 def _written(event: HookEvent) -> list[str]:
@@ -116,7 +116,9 @@ def _existing(folder: str) -> str:
     return folder
 
 
-def _reserve(host: Host, event: HookEvent, place: Repository, paths: list[str]) -> str | None:
+def _reserve(
+    host: Host, event: HookEvent, place: ReservedRepository, paths: list[str]
+) -> str | None:
     """Why the edit is refused; None if the files are the agent's now."""
     fleet = connected(host, event, place.root)
     if fleet is None:  # nothing can be reserved here
@@ -156,11 +158,11 @@ def _refusal(got: r.ReservationConflict, now: float) -> str:
 # Start and end.
 
 
-def start(host: Host, event: HookEvent) -> Answer:
+def start(host: Host, event: HookEvent) -> HookAnswer:
     """Join, and give the model the primer."""
     fleet = connected(host, event)
     if fleet is None:
-        return Answer()
+        return HookAnswer()
     from interlock.faces.hooks.primer import primer
 
     with fleet:
@@ -195,21 +197,21 @@ def join(fleet: Fleet, host: Host, event: HookEvent) -> None:
     drive(op, fleet.store)
 
 
-def end(host: Host, event: HookEvent) -> Answer:
+def end(host: Host, event: HookEvent) -> HookAnswer:
     """Leave, and release everything; a session around this one ends by itself."""
     fleet = connected(host, event)
     if fleet is None:
-        return Answer()
+        return HookAnswer()
     from interlock.faces.hooks.state import HookState
 
     with fleet, HookState(event) as state:
         _leave(fleet, repository.find(_existing(event.folder)), event)
         error = count_spending(fleet, host, event, state)
         state.remove()
-    return Answer(err=error)
+    return HookAnswer(err=error)
 
 
-def _leave(fleet: Fleet, place: Repository, event: HookEvent) -> None:
+def _leave(fleet: Fleet, place: ReservedRepository, event: HookEvent) -> None:
     """End the session of the agent, and what it reserved; a named one may have other sessions."""
     from interlock.runtime.identity import Actor
     from interlock.steps import drive
@@ -222,7 +224,7 @@ def _leave(fleet: Fleet, place: Repository, event: HookEvent) -> None:
         drive(fleet.context.sessions.leave(actor), fleet.store)
 
 
-def _release_edits(fleet: Fleet, place: Repository, *, all_: bool = False) -> None:
+def _release_edits(fleet: Fleet, place: ReservedRepository, *, all_: bool = False) -> None:
     """End the reservations that the hook made; or all of the agent."""
     agent = fleet.context.me().actor.agent
     found = fleet.reservations.list(holder=agent, repository=place.name)
@@ -235,7 +237,7 @@ def _release_edits(fleet: Fleet, place: Repository, *, all_: bool = False) -> No
 # After tools, and at the end of a turn.
 
 
-def after_tools(host: Host, event: HookEvent) -> Answer:
+def after_tools(host: Host, event: HookEvent) -> HookAnswer:
     """Note the edits; report a stop, unread messages, and writes around the edit tool."""
     from interlock.faces.hooks.notices import fitted, unread_messages
     from interlock.faces.hooks.state import HookState
@@ -244,7 +246,7 @@ def after_tools(host: Host, event: HookEvent) -> Answer:
     os.chdir(place.root)
     fleet = connected(host, event)
     if fleet is None:
-        return Answer()
+        return HookAnswer()
     with fleet, HookState(event) as state:
         state.idle = False
         _note(fleet, place, event)
@@ -257,7 +259,7 @@ def after_tools(host: Host, event: HookEvent) -> Answer:
         return hosts.context(host, event.named, fitted(found))._replace(err=error)
 
 
-def stop(host: Host, event: HookEvent) -> Answer:
+def stop(host: Host, event: HookEvent) -> HookAnswer:
     """Let the agent go on if mail waits, a few times in a row; else release what it edited.
 
     A sub-agent that stops is at its end.
@@ -269,7 +271,7 @@ def stop(host: Host, event: HookEvent) -> Answer:
     os.chdir(place.root)
     fleet = connected(host, event)
     if fleet is None:
-        return Answer()
+        return HookAnswer()
     with fleet, HookState(event) as state:
         _beat(fleet, host, event, state)
         _acknowledge(fleet, state)
@@ -289,11 +291,11 @@ def stop(host: Host, event: HookEvent) -> Answer:
             state.remove()
         else:
             _release_edits(fleet, place)
-    return Answer(err=error)
+    return HookAnswer(err=error)
 
 
 def _add_foreign_writes(
-    found: list[Notice], fleet: Fleet, place: Repository, state: HookState
+    found: list[Notice], fleet: Fleet, place: ReservedRepository, state: HookState
 ) -> str:
     """Add the writes around the edit tool; returns why that failed, which must hide no message."""
     from interlock.faces.hooks.notices import foreign_writes
@@ -309,7 +311,7 @@ def _lines(*errors: str) -> str:
     return "\n".join(filter(None, errors))
 
 
-def _note(fleet: Fleet, place: Repository, event: HookEvent) -> None:
+def _note(fleet: Fleet, place: ReservedRepository, event: HookEvent) -> None:
     from interlock.faces.hooks.writes import note_edits
 
     own = [place.relative(path) for path in _written(event) if place.contains(path)]

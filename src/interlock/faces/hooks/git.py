@@ -149,7 +149,7 @@ def _check(name: str) -> int:
     return 1
 
 
-def _own(each: r.Overlap, agent: str) -> bool:
+def _own(each: r.ReservationOverlap, agent: str) -> bool:
     """Whether a reservation is that of the caller.
 
     Most hosts do not say in the environment which session runs a command.  Without a name, files

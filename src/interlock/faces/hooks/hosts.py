@@ -19,7 +19,7 @@ START, PROMPT, BEFORE, AFTER, STOP, SUB_START, SUB_STOP, END = (
 """What an event means to us."""
 
 
-class Answer(NamedTuple):
+class HookAnswer(NamedTuple):
     """What a hook prints, and its exit status."""
 
     out: str = ""
@@ -182,7 +182,7 @@ HOSTS: dict[str, Host] = {
 """The hosts with hooks; ``agents`` in ``setup`` is a plain AGENTS.md for all others."""
 
 
-def deny(host: Host, event: str, reason: str) -> Answer:
+def deny(host: Host, event: str, reason: str) -> HookAnswer:
     """Refuse the tool, with a reason that the model reads."""
     match host.shape:
         case "claude" | "codex":
@@ -202,10 +202,10 @@ def deny(host: Host, event: str, reason: str) -> Answer:
             return _json({"deny": reason})
 
 
-def context(host: Host, event: str, text: str) -> Answer:
+def context(host: Host, event: str, text: str) -> HookAnswer:
     """A text for the model; an empty one says nothing."""
     if not text:
-        return Answer()
+        return HookAnswer()
     match host.shape:
         case "claude" | "codex" | "gemini":
             inner = {"hookEventName": event, "additionalContext": text}
@@ -218,7 +218,7 @@ def context(host: Host, event: str, text: str) -> Answer:
             return _json({"context": text})
 
 
-def go_on(host: Host, reason: str) -> Answer:
+def go_on(host: Host, reason: str) -> HookAnswer:
     """Keep the agent from stopping, with the reason as its next input."""
     match host.shape:
         case "claude" | "codex" | "copilot":
@@ -231,10 +231,10 @@ def go_on(host: Host, reason: str) -> Answer:
             return _json({"context": reason})
 
 
-def _json(value: object) -> Answer:
+def _json(value: object) -> HookAnswer:
     try:
-        return Answer(out=msgspec.json.encode(value).decode())
+        return HookAnswer(out=msgspec.json.encode(value).decode())
     except UnicodeEncodeError:  # half a surrogate pair of a name
         import json
 
-        return Answer(out=json.dumps(value))
+        return HookAnswer(out=json.dumps(value))

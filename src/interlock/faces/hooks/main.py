@@ -11,7 +11,7 @@ import os
 import sys
 
 from interlock.faces.hooks.event import BadEvent, HookEvent, read
-from interlock.faces.hooks.hosts import BEFORE, END, HOSTS, STOP, SUB_STOP, Answer, Host, deny
+from interlock.faces.hooks.hosts import BEFORE, END, HOSTS, STOP, SUB_STOP, HookAnswer, Host, deny
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,17 +58,17 @@ def main(words: list[str]) -> int:
     return answer.status
 
 
-def woken(host: Host, data: bytes) -> Answer:
+def woken(host: Host, data: bytes) -> HookAnswer:
     """Wait for mail of an idle agent; a failure wakes no agent."""
     from interlock.faces.hooks.rewake import wait_and_wake
 
     try:
         return wait_and_wake(host, data)
     except Exception as error:  # noqa: BLE001 - the text of a failure is not for the model
-        return Answer(err=f"interlock hook: {error}", status=1)
+        return HookAnswer(err=f"interlock hook: {error}", status=1)
 
 
-def answered(host: Host, data: bytes, named: str = "") -> Answer:
+def answered(host: Host, data: bytes, named: str = "") -> HookAnswer:
     """The answer to an event; a failure is part of it."""
     event: HookEvent | None = None
     try:
@@ -87,7 +87,7 @@ def answered(host: Host, data: bytes, named: str = "") -> Answer:
         return failed(host, event, error, named)
 
 
-def failed(host: Host, event: HookEvent | None, error: Exception, named: str = "") -> Answer:
+def failed(host: Host, event: HookEvent | None, error: Exception, named: str = "") -> HookAnswer:
     """The answer after a failure: closed before an edit, else a line for the user."""
     said = str(error) or type(error).__name__
     if not isinstance(error, BadEvent) and type(error).__module__ == "builtins":
@@ -97,13 +97,13 @@ def failed(host: Host, event: HookEvent | None, error: Exception, named: str = "
         # An exit status of 2 would keep some hosts from ever stopping.
         means = event.means if event is not None else host.events.get(named, "")
         quiet = host.shape not in ("claude", "codex", "gemini") or means in (STOP, SUB_STOP)
-        return Answer(err=f"interlock hook: {said}", status=0 if quiet else 1)
+        return HookAnswer(err=f"interlock hook: {said}", status=0 if quiet else 1)
     reason = (
         f"interlock cannot check whether another agent has reserved this file: {said};"
         f" {_WAY_OUT.format(host=host.name)}"
     )
     if event is None:  # the shape that the host expects may be another one
-        return Answer(out=deny(host, named, reason).out, err=reason, status=_BLOCKS)
+        return HookAnswer(out=deny(host, named, reason).out, err=reason, status=_BLOCKS)
     return deny(host, event.named, reason)
 
 

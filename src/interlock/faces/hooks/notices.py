@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from interlock.faces.hooks.state import HookState
     from interlock.nouns.messages.message import Received
     from interlock.nouns.reservations import reservation as r
-    from interlock.nouns.reservations.repository import Repository
+    from interlock.nouns.reservations.repository import ReservedRepository
     from interlock.steps import Op
 
 MOST = 1200
@@ -117,7 +117,7 @@ def _remember(state: HookState, message: Received, cut: bool) -> None:
         state.shown = list(dict.fromkeys([*state.shown, message.id]))
 
 
-def foreign_writes(fleet: Fleet, place: Repository, state: HookState) -> Iterator[Notice]:
+def foreign_writes(fleet: Fleet, place: ReservedRepository, state: HookState) -> Iterator[Notice]:
     """Changed files that another agent has reserved and did not write by its edit tool."""
     from interlock.faces.hooks import writes
 
@@ -156,6 +156,6 @@ def _report(state: HookState, path: str, looks: list[int], _cut: bool) -> None:
     state.reported[path] = looks
 
 
-def _holder_of(fleet: Fleet, place: Repository, path: str) -> r.Overlap | None:
+def _holder_of(fleet: Fleet, place: ReservedRepository, path: str) -> r.ReservationOverlap | None:
     found = fleet.reservations.conflicts([path], worktree=place.root, repository=place.name)
     return found[0] if found else None

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from interlock.faces.hooks.actions import SESSION_TTL, connected, join
 from interlock.faces.hooks.event import HookEvent, read
-from interlock.faces.hooks.hosts import STOP, Answer, Host
+from interlock.faces.hooks.hosts import STOP, HookAnswer, Host
 from interlock.faces.hooks.notices import fitted, unread_messages
 from interlock.faces.hooks.state import HookState
 
@@ -47,24 +47,24 @@ class _Over(Exception):
     """The host or the session has ended."""
 
 
-def wait_and_wake(host: Host, data: bytes) -> Answer:
+def wait_and_wake(host: Host, data: bytes) -> HookAnswer:
     """Sleep until there is mail for the idle agent of a session; the answer wakes it."""
     named = next(name for name, means in host.events.items() if means == STOP)
     event = read(host, data.decode("utf-8", "replace"), named)
     if not host.rewakes or not _in_background(event):
-        return Answer()
+        return HookAnswer()
     import logging
 
     logging.getLogger("interlock").setLevel(logging.ERROR)  # its text is for the model
     with _only_one(event) as first:
         fleet = connected(host, event) if first else None
         if fleet is None:
-            return Answer()
+            return HookAnswer()
         try:
             with fleet, _ending_with(os.getppid(), HookState(event).file):
-                return Answer(err=_mail_of_idle(fleet, host, event), status=WOKEN)
+                return HookAnswer(err=_mail_of_idle(fleet, host, event), status=WOKEN)
         except _Over:
-            return Answer()
+            return HookAnswer()
 
 
 def _in_background(event: HookEvent) -> bool:

@@ -27,7 +27,7 @@ from interlock.steps import InThread, Op, Read
 from interlock.store import Range
 
 if TYPE_CHECKING:
-    from interlock.nouns.reservations.repository import Repository as ReservedRepository
+    from interlock.nouns.reservations.repository import ReservedRepository
     from interlock.runtime.identity import Actor
 
 T = TypeVar("T")

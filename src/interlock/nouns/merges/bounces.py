@@ -12,7 +12,7 @@ from interlock.nouns.merges.rules import Bounce
 if TYPE_CHECKING:
     from interlock.nouns.merges.repository import MergedTree
     from interlock.nouns.merges.rules import QueuedMerge
-    from interlock.nouns.reservations.reservation import Overlap
+    from interlock.nouns.reservations.reservation import ReservationOverlap
 
 _NAMED = 5
 
@@ -41,7 +41,7 @@ def missing(found: QueuedMerge) -> Bounce:
     return bounce("missing", f"{said}; submit it from that repository, or with --remote NAME")
 
 
-def reserved_by(overlaps: Sequence[Overlap]) -> Bounce:
+def reserved_by(overlaps: Sequence[ReservationOverlap]) -> Bounce:
     """The holders of the files, and what to do."""
     said = [
         f"{each.witness} ({each.holder}{f': {each.reason}' if each.reason else ''})"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from interlock.nouns.grants.lock import LockBusy
     from interlock.nouns.merges.repository import MergeRepository
     from interlock.nouns.merges.service import MergeService
-    from interlock.nouns.reservations.repository import Repository as ReservedRepository
+    from interlock.nouns.reservations.repository import ReservedRepository
 
 Folder = str | os.PathLike[str]
 

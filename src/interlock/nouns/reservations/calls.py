@@ -11,7 +11,7 @@ from interlock.errors import BadInput, TooLarge
 from interlock.nouns.reservations import pattern
 from interlock.nouns.reservations import reservation as r
 from interlock.nouns.reservations.pattern_text import LONGEST
-from interlock.nouns.reservations.repository import Repository, find
+from interlock.nouns.reservations.repository import ReservedRepository, find
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.calls import Calls, D, call, grants, patiently
 from interlock.steps import Op
@@ -59,11 +59,11 @@ class ReservationCalls(Calls[D]):
             raise BadInput(f"on_conflict is deny, queue or warn, not {on_conflict!r:.40}")
 
         def attempt(left: float | str) -> Op[r.ReserveOutcome]:
-            from interlock.nouns.reservations.service import Terms
+            from interlock.nouns.reservations.service import ReserveOptions
 
             patience = self.context.checked_wait(left)
             lives, _ = self.context.terms({}, ttl, None)
-            terms = Terms(
+            options = ReserveOptions(
                 repository=place.name,
                 patterns=texts,
                 shared=validate.flag(shared, "shared"),
@@ -74,7 +74,7 @@ class ReservationCalls(Calls[D]):
                 on_conflict=cast("r.OnConflict", on_conflict),
                 wait=patience,
             )
-            return self._service.reserve(self.context.me(), terms)
+            return self._service.reserve(self.context.me(), options)
 
         return patiently(self.context, "a wait for files", attempt, wait)
 
@@ -161,7 +161,7 @@ class ReservationCalls(Calls[D]):
         agent: str = "",
         worktree: str = "",
         repository: str = "",
-    ) -> Op[tuple[r.Overlap, ...]]:
+    ) -> Op[tuple[r.ReservationOverlap, ...]]:
         """The living reservations of other agents that cover one of these paths.
 
         Paths are those of files from the root of the repository, as ``git diff --name-only`` prints
@@ -177,7 +177,7 @@ class ReservationCalls(Calls[D]):
         return conflicts(place, tuple(paths), mine, worktree)
 
 
-def pattern_texts(texts: Iterable[str], place: Repository) -> tuple[str, ...]:
+def pattern_texts(texts: Iterable[str], place: ReservedRepository) -> tuple[str, ...]:
     """Patterns as a caller wrote them, each once."""
     found = tuple(dict.fromkeys(each for text in texts for each in place.patterns(text)))
     if not found:
@@ -190,12 +190,16 @@ def pattern_texts(texts: Iterable[str], place: Repository) -> tuple[str, ...]:
     return tuple(pattern.parse(text, fold=place.fold).text for text in found)
 
 
-def _place(repository: str) -> Repository:
+def _place(repository: str) -> ReservedRepository:
     place = find()
     if not repository:
         return place
     name = validate.name(repository, "name of the repository")
-    return place if name == place.name else Repository(name, place.root, place.fold, named=True)
+    return (
+        place
+        if name == place.name
+        else ReservedRepository(name, place.root, place.fold, named=True)
+    )
 
 
 def _holder(text: str) -> str:

@@ -11,17 +11,21 @@ from msgspec import Struct
 
 from interlock.nouns.reservations import pattern as patterns
 from interlock.nouns.reservations.pattern import Pattern
-from interlock.nouns.reservations.reservation import Overlap, Reservation, ReservedPattern
+from interlock.nouns.reservations.reservation import (
+    Reservation,
+    ReservationOverlap,
+    ReservedPattern,
+)
 
 
-class Entry(Struct, frozen=True, gc=False):
+class PatternEntry(Struct, frozen=True, gc=False):
     """An entry as it was read, with the revision of the commit that added it."""
 
     of: ReservedPattern
     order: int
 
 
-class Waiter(Struct, frozen=True, gc=False):
+class QueuedReservation(Struct, frozen=True, gc=False):
     """A reservation that waits, with the revision of the commit that queued it."""
 
     of: Reservation
@@ -31,20 +35,20 @@ class Waiter(Struct, frozen=True, gc=False):
 class PatternIndex:
     """Entries by the literal segments with which their patterns begin."""
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._at: dict[tuple[str, ...], list[Entry]] = {}
-        self._below: dict[tuple[str, ...], list[Entry]] = {}
+    def __init__(self, entries: Iterable[PatternEntry] = ()) -> None:
+        self._at: dict[tuple[str, ...], list[PatternEntry]] = {}
+        self._below: dict[tuple[str, ...], list[PatternEntry]] = {}
         for entry in entries:
             self.add(entry)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: PatternEntry) -> None:
         """Add an entry."""
         prefix = parsed(entry.of).prefix
         self._at.setdefault(prefix, []).append(entry)
         for depth in range(len(prefix)):
             self._below.setdefault(prefix[:depth], []).append(entry)
 
-    def candidates(self, wanted: Pattern) -> Iterator[Entry]:
+    def candidates(self, wanted: Pattern) -> Iterator[PatternEntry]:
         """The entries that may overlap: at its prefix, above it, and below it.
 
         Below a path or a glob whose prefix ends earlier all are candidates.
@@ -81,10 +85,10 @@ def own_entries(reservation: Reservation, *, queued: bool) -> list[ReservedPatte
 
 def conflicting(
     wanted: Reservation,
-    entries: Iterable[Entry],
+    entries: Iterable[PatternEntry],
     before: int | None = None,
     path: Pattern | None = None,
-) -> list[Entry]:
+) -> list[PatternEntry]:
     """The entries that conflict with a reservation, one of each other reservation.
 
     Waiters count if they came before it.  ``path`` is what is wanted if that is a path that exists,
@@ -94,7 +98,7 @@ def conflicting(
     several = len(mine) > 1
     index = PatternIndex(entries) if several else None
     all_ = () if several else tuple(entries)
-    found: dict[str, Entry] = {}
+    found: dict[str, PatternEntry] = {}
     for each in mine:
         for entry in all_ if index is None else index.candidates(each):
             if entry.of.id not in found and _conflict(wanted, each, entry, before):
@@ -102,7 +106,7 @@ def conflicting(
     return sorted(found.values(), key=lambda entry: entry.order)
 
 
-def _conflict(wanted: Reservation, mine: Pattern, entry: Entry, before: int | None) -> bool:
+def _conflict(wanted: Reservation, mine: Pattern, entry: PatternEntry, before: int | None) -> bool:
     other = entry.of
     if other.id == wanted.id or other.agent == wanted.agent:
         return False
@@ -118,7 +122,9 @@ def _conflict(wanted: Reservation, mine: Pattern, entry: Entry, before: int | No
     return patterns.overlaps(mine, theirs)
 
 
-def overlap(wanted: Reservation, entry: Entry, path: Pattern | None = None) -> Overlap:
+def overlap(
+    wanted: Reservation, entry: PatternEntry, path: Pattern | None = None
+) -> ReservationOverlap:
     """A conflict, with a path that both cover."""
     other, fold = entry.of, entry.of.fold or wanted.fold
     theirs = patterns.parse(other.pattern, fold=fold)
@@ -127,7 +133,7 @@ def overlap(wanted: Reservation, entry: Entry, path: Pattern | None = None) -> O
         pairs = [(path.text, patterns.folded(path) if fold else path)]
     found = ((text, patterns.overlap(mine, theirs)) for text, mine in pairs)
     text, witness = next((text, path) for text, path in found if path is not None)
-    return Overlap(
+    return ReservationOverlap(
         holder=other.agent,
         pattern=other.pattern,
         witness=witness,

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from interlock.core import codec, keys
 from interlock.nouns.reservations import pattern as patterns
 from interlock.nouns.reservations import reservation as r
-from interlock.nouns.reservations.conflicts import Entry, Waiter
+from interlock.nouns.reservations.conflicts import PatternEntry, QueuedReservation
 from interlock.nouns.reservations.pattern import INDEXED, Pattern
 from interlock.nouns.reservations.reservation import Reservation, ReservedPattern
 from interlock.runtime.attempt import ReadOp, Unchecked
@@ -51,7 +51,7 @@ def learn(known: Live, wanted: Iterable[str]) -> ReadOp[None]:
         known.update({key: item is not None for key, item in items.items()})
 
 
-def entries_for(repository: str, wanted: Iterable[Pattern]) -> ReadOp[list[Entry]]:
+def entries_for(repository: str, wanted: Iterable[Pattern]) -> ReadOp[list[PatternEntry]]:
     """The entries of all patterns that may overlap one of these.
 
     A key says how its pattern begins, so most entries below a glob need not be decoded.
@@ -75,7 +75,7 @@ def entries_for(repository: str, wanted: Iterable[Pattern]) -> ReadOp[list[Entry
             found.update({item.key: item for item in near})
             if len(items) == page.limit:
                 todo.append((Range(page.prefix, items[-1].key, page.limit), below))
-    return [Entry(decode_entry(item), item.created) for item in found.values()]
+    return [PatternEntry(decode_entry(item), item.created) for item in found.values()]
 
 
 def _key_matcher(folder: str, wanted: Iterable[Pattern]) -> Callable[[str], object]:
@@ -93,11 +93,11 @@ def _key_matcher(folder: str, wanted: Iterable[Pattern]) -> Callable[[str], obje
     return re.compile(re.escape(folder) + f"(?:{'|'.join(found)})").match
 
 
-def queue_of(repository: str) -> ReadOp[tuple[Waiter, ...]]:
+def queue_of(repository: str) -> ReadOp[tuple[QueuedReservation, ...]]:
     """The reservations that wait, in their order."""
     page = Range(keys.reserve_queue(repository), limit=r.WAITERS + 1)
     items = (yield (page,)).ranges[page]
-    found = [Waiter(decode_reservation(item), item.created) for item in items]
+    found = [QueuedReservation(decode_reservation(item), item.created) for item in items]
     return tuple(sorted(found, key=lambda each: each.order))
 
 

@@ -30,7 +30,7 @@ _URL = re.compile(r"^\s*url\s*=\s*(.+?)\s*$")
 _FOLDS = re.compile(r"^\s*ignorecase\s*=\s*true\s*$", re.IGNORECASE)
 
 
-class Repository(Struct, frozen=True):
+class ReservedRepository(Struct, frozen=True):
     """A worktree of a repository: the name, the root, and whether its file system ignores case.
 
     ``named`` says that a caller named another repository than that of its folder: its links are
@@ -106,7 +106,7 @@ class Repository(Struct, frozen=True):
         return text
 
 
-def find(start: str | None = None) -> Repository:
+def find(start: str | None = None) -> ReservedRepository:
     """The repository that a folder is in; None for the working directory."""
     here = os.path.realpath(start or os.getcwd())
     named = os.environ.get("INTERLOCK_REPOSITORY", "")
@@ -114,16 +114,16 @@ def find(start: str | None = None) -> Repository:
 
 
 @lru_cache(maxsize=64)
-def _find(here: str, named: str) -> Repository:
+def _find(here: str, named: str) -> ReservedRepository:
     root = _root(here)
     if root is None:
-        return Repository(_name(named or os.path.basename(here)), here)
+        return ReservedRepository(_name(named or os.path.basename(here)), here)
     inside = os.path.join(root, ".git")
     common = store_location.git_folders(inside)[1] if os.path.lexists(inside) else root
     origin, folds = _config(os.path.join(common, "config"))
     main = os.path.dirname(common) if os.path.basename(common) == ".git" else common
     last = re.split(r"[/:\\]", origin.rstrip("/"))[-1] if origin else os.path.basename(main)
-    return Repository(_name(named or last.removesuffix(".git")), root, folds)
+    return ReservedRepository(_name(named or last.removesuffix(".git")), root, folds)
 
 
 def _name(text: str) -> str:

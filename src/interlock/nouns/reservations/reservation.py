@@ -89,7 +89,7 @@ class ReservedPattern(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     reason: str = ""
 
 
-class Overlap(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ReservationOverlap(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A reservation of another agent that covers a path of mine: ``witness`` is such a path."""
 
     holder: str
@@ -114,7 +114,7 @@ class Reserved(outcomes.Acquired, frozen=True, kw_only=True, tag="reserved"):
     shared: bool = False
     expires_in: float | None = None
     grant: str = ""
-    conflicts: tuple[Overlap, ...] = ()
+    conflicts: tuple[ReservationOverlap, ...] = ()
 
 
 class ReservationExtended(outcomes.Extended, frozen=True, kw_only=True, tag="extended"):
@@ -142,7 +142,7 @@ class ReservationConflict(Refusal, frozen=True, kw_only=True, tag="conflict"):
     since: float
     reason: str = ""
     expires_in: float | None = None
-    conflicts: tuple[Overlap, ...] = ()
+    conflicts: tuple[ReservationOverlap, ...] = ()
 
 
 class ReservationQueued(outcomes.Waiting, frozen=True, kw_only=True, tag="waiting"):
@@ -154,7 +154,7 @@ class ReservationQueued(outcomes.Waiting, frozen=True, kw_only=True, tag="waitin
     before: int = 0
     grant: str = ""
     expires_in: float | None = None
-    conflicts: tuple[Overlap, ...] = ()
+    conflicts: tuple[ReservationOverlap, ...] = ()
 
 
 class ReservationDeadlock(outcomes.Deadlock, frozen=True, kw_only=True, tag="deadlock"):

@@ -19,8 +19,8 @@ from interlock.errors import NotAllowed
 from interlock.nouns.reservations import pattern as patterns
 from interlock.nouns.reservations import reservation as r
 from interlock.nouns.reservations.conflicts import (
-    Entry,
-    Waiter,
+    PatternEntry,
+    QueuedReservation,
     conflicting,
     overlap,
     own_entries,
@@ -41,7 +41,7 @@ _NOTICE = 3
 
 
 def grant(
-    repository: str, wanted: Reservation, despite: Sequence[Entry] = ()
+    repository: str, wanted: Reservation, despite: Sequence[PatternEntry] = ()
 ) -> Decision[r.ReserveOutcome]:
     """Reserve it."""
     granted = replace(wanted, despite=tuple(entry.of.id for entry in despite))
@@ -64,7 +64,12 @@ def grant(
 
 
 def queue(
-    repository: str, wanted: Reservation, entries: Sequence[Entry], waiting: int, *, listed: bool
+    repository: str,
+    wanted: Reservation,
+    entries: Sequence[PatternEntry],
+    waiting: int,
+    *,
+    listed: bool,
 ) -> Decision[r.ReserveOutcome]:
     """Wait behind the reservations in the way; ``listed`` if the caller sleeps until the end."""
     if waiting >= r.WAITERS:
@@ -99,7 +104,7 @@ def queue(
     )
 
 
-def refuse(wanted: Reservation, entries: Sequence[Entry]) -> Decision[r.ReserveOutcome]:
+def refuse(wanted: Reservation, entries: Sequence[PatternEntry]) -> Decision[r.ReserveOutcome]:
     """Name what is in the way."""
     found = [overlap(wanted, entry) for entry in entries[:SHOWN]]
     first = found[0]
@@ -132,13 +137,13 @@ def extend(wanted: Reservation, mine: Reservation, token: int) -> Decision[r.Res
     return Decision(outcome=outcome, puts=(renewal,), quiet=True)
 
 
-class Ending(Struct, frozen=True, kw_only=True):
+class EndingReservations(Struct, frozen=True, kw_only=True):
     """Reservations that end, and what is needed to serve the waiters: the queue and all entries."""
 
     repository: str
     ended: tuple[Reservation, ...]
-    queue: tuple[Waiter, ...] = ()
-    entries: tuple[Entry, ...] = ()
+    queue: tuple[QueuedReservation, ...] = ()
+    entries: tuple[PatternEntry, ...] = ()
     room: int = 1000
     """How many operations the commit may still have."""
 
@@ -153,7 +158,7 @@ class Served(Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...]
 
 
-def serve(ending: Ending, alive: Alive, now: float) -> Served:
+def serve(ending: EndingReservations, alive: Alive, now: float) -> Served:
     """End reservations, and serve the waiters that conflict with nothing before them.
 
     Dead waiters are dropped.  Waiters that the commit has no room for are served by the next one:
@@ -187,7 +192,7 @@ def serve(ending: Ending, alive: Alive, now: float) -> Served:
         puts += _grant_writes(repository, granted)
         puts += _notice(repository, granted, waiter.of.since, now) if waiter.of.announce else ()
         entries = [each for each in entries if each.of.id != granted.id]
-        entries += [Entry(each, 0) for each in own_entries(granted, queued=False)]
+        entries += [PatternEntry(each, 0) for each in own_entries(granted, queued=False)]
         served.append(granted)
         room -= size
     if served:
@@ -203,7 +208,7 @@ def serve(ending: Ending, alive: Alive, now: float) -> Served:
 
 
 def release(
-    ending: Ending, alive: Alive, now: float, *, by: str = "", reason: str = ""
+    ending: EndingReservations, alive: Alive, now: float, *, by: str = "", reason: str = ""
 ) -> Decision[r.UnreserveOutcome]:
     """End reservations of the caller, or (``by`` an operator) of another agent."""
     done = serve(ending, alive, now)
@@ -229,7 +234,7 @@ def release(
     )
 
 
-def reclaim(ending: Ending, alive: Alive, now: float) -> Decision[str]:
+def reclaim(ending: EndingReservations, alive: Alive, now: float) -> Decision[str]:
     """End stale reservations, drop dead waiters, and serve the others."""
     done = serve(ending, alive, now)
     if not done.puts and not done.deletes:

@@ -16,7 +16,13 @@ from interlock.nouns.grants.handover import PendingRelease
 from interlock.nouns.grants.service import GrantService
 from interlock.nouns.reservations import reservation as r
 from interlock.nouns.reservations import rules
-from interlock.nouns.reservations.conflicts import Entry, Waiter, conflicting, own_entries, same
+from interlock.nouns.reservations.conflicts import (
+    PatternEntry,
+    QueuedReservation,
+    conflicting,
+    own_entries,
+    same,
+)
 from interlock.nouns.reservations.reading import (
     Live,
     decode_reservation,
@@ -30,7 +36,7 @@ from interlock.nouns.reservations.reading import (
     records_of,
 )
 from interlock.nouns.reservations.reservation import Reservation
-from interlock.nouns.reservations.rules import Ending
+from interlock.nouns.reservations.rules import EndingReservations
 from interlock.runtime import callers
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor, Identity
@@ -46,7 +52,7 @@ RELIED = 8
 """Reservations in the way that the commit of a wait checks."""
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class ReserveOptions(Struct, frozen=True, kw_only=True):
     """What a caller reserves, where, and what is to happen if it conflicts."""
 
     repository: str
@@ -67,19 +73,19 @@ class ReservationService:
         self.runner = runner
         self.grants = grants
 
-    def reserve(self, identity: Identity, terms: Terms) -> Op[r.ReserveOutcome]:
+    def reserve(self, identity: Identity, options: ReserveOptions) -> Op[r.ReserveOutcome]:
         """Reserve all of it, or nothing; an interrupted call leaves nothing behind."""
         base = yield from self.runner.base()
-        wanted, local_caller = self._wanted(identity, terms)
+        wanted, local_caller = self._wanted(identity, options)
         own_handover = handover.current(self.grants)
-        releases = partial(self._pending, identity.actor, terms.repository, wanted)
+        releases = partial(self._pending, identity.actor, options.repository, wanted)
         own_handover.add(wanted.id, releases)
         try:
-            outcome = yield from self._reserve(identity, terms, wanted, base)
-            if isinstance(outcome, r.ReservationQueued) and terms.wait:
+            outcome = yield from self._reserve(identity, options, wanted, base)
+            if isinstance(outcome, r.ReservationQueued) and options.wait:
                 from interlock.nouns.reservations.wait import ReservationWait  # most do not wait
 
-                wait = ReservationWait(self, identity.actor, terms, wanted, base)
+                wait = ReservationWait(self, identity.actor, options, wanted, base)
                 outcome = yield from wait.run(outcome)
         except (StoreTrouble, GeneratorExit):
             for release in releases():
@@ -93,43 +99,43 @@ class ReservationService:
         if not isinstance(outcome, outcomes.Granted):
             own_handover.remove(wanted.id)
         elif local_caller is not None:
-            held = keys.reservation(terms.repository, outcome.grant)
+            held = keys.reservation(options.repository, outcome.grant)
             self.grants.holders.add(local_caller, (held,), outcome.token or 0)
         return outcome
 
     def _wanted(
-        self, identity: Identity, terms: Terms
+        self, identity: Identity, options: ReserveOptions
     ) -> tuple[Reservation, callers.LocalCaller | None]:
         actor, id_ = identity.actor, self.runner.new_id("rsv")
         local_caller = None if identity.caller else self.grants.current_caller()
         caller = callers.caller_terms(identity.caller, local_caller)
-        stays = terms.on_conflict == "queue" or not terms.wait
-        own = terms.ttl is not None and stays
+        stays = options.on_conflict == "queue" or not options.wait
+        own = options.ttl is not None and stays
         wanted = Reservation(
             id=id_,
             agent=actor.agent,
             session=actor.session,
-            patterns=terms.patterns,
+            patterns=options.patterns,
             live=keys.live(id_ if own else actor.session),
             since=self.runner.clock.wall(),
-            ttl=terms.ttl,
-            shared=terms.shared,
-            reason=terms.reason,
-            tree=terms.tree,
-            fold=terms.fold,
+            ttl=options.ttl,
+            shared=options.shared,
+            reason=options.reason,
+            tree=options.tree,
+            fold=options.fold,
             caller=caller.caller,
             indexed=caller.indexed,
             also=caller.also,
-            announce=terms.on_conflict == "queue" and not terms.wait,
+            announce=options.on_conflict == "queue" and not options.wait,
         )
         return wanted, local_caller
 
     def _reserve(
-        self, identity: Identity, terms: Terms, wanted: Reservation, base: int
+        self, identity: Identity, options: ReserveOptions, wanted: Reservation, base: int
     ) -> Op[r.ReserveOutcome]:
         while True:
             done: Decided[r.ReserveOutcome | str] = yield from self.runner.change(
-                lambda: self._deciding(identity, terms, wanted, base), identity.actor
+                lambda: self._deciding(identity, options, wanted, base), identity.actor
             )
             if isinstance(done.outcome, str):
                 continue  # stale reservations were ended, and their waiters served
@@ -140,9 +146,9 @@ class ReservationService:
             return done.outcome
 
     def _deciding(
-        self, identity: Identity, terms: Terms, wanted: Reservation, base: int
+        self, identity: Identity, options: ReserveOptions, wanted: Reservation, base: int
     ) -> DecideOp[r.ReserveOutcome | str]:
-        repository = terms.repository
+        repository = options.repository
         own = (keys.live(identity.actor.session),) if identity.joined else ()
         yield (keys.reserved_mark(repository), *own)
         entries = yield from entries_for(repository, parsed(wanted))
@@ -155,17 +161,17 @@ class ReservationService:
         stale = [each.of.id for each in found if not known[each.of.live]]
         if stale:
             return (yield from self._ending(repository, stale, known))
-        waiting: tuple[Waiter, ...] = ()
-        if not found or terms.on_conflict == "warn":
+        waiting: tuple[QueuedReservation, ...] = ()
+        if not found or options.on_conflict == "warn":
             granted = replace(wanted, live=granted_live(wanted))
             return rules.grant(repository, granted, found)
         # A refusal, and a place in the queue, rely on holders that are there and alive.
         relied = found[:RELIED]
         yield tuple(dict.fromkeys(each.of.live for each in relied))
         yield tuple(record_key(repository, each.of) for each in relied)
-        if terms.on_conflict == "queue" or terms.wait:
+        if options.on_conflict == "queue" or options.wait:
             waiting = yield from queue_of(repository)
-            listed = bool(terms.wait)
+            listed = bool(options.wait)
             return rules.queue(repository, wanted, found, len(waiting), listed=listed)
         return rules.refuse(wanted, found)
 
@@ -173,7 +179,7 @@ class ReservationService:
         self,
         repository: str,
         wanted: Reservation,
-        entries: Iterable[Entry],
+        entries: Iterable[PatternEntry],
         base: int,
     ) -> ReadOp[tuple[Reservation, int] | None]:
         """A living reservation of the caller for the same, with its token.
@@ -211,11 +217,11 @@ class ReservationService:
 
     def _surroundings(
         self, repository: str, ended: Sequence[Reservation], known: Live
-    ) -> ReadOp[Ending]:
+    ) -> ReadOp[EndingReservations]:
         """What the end of reservations changes: waiters, and all that these depend on."""
         yield (keys.reserved_mark(repository),)
         waiting = yield from queue_of(repository)
-        gone = [Entry(each, 0) for of in ended for each in own_entries(of, queued=False)]
+        gone = [PatternEntry(each, 0) for of in ended for each in own_entries(of, queued=False)]
         affected = [each for each in waiting if not ended or conflicting(each.of, gone)]
         affected = sorted(affected, key=lambda each: each.order)[:FOLLOWED]
         wanted = dict.fromkeys(one for each in affected for one in parsed(each.of))
@@ -228,7 +234,7 @@ class ReservationService:
             lives += [found.of.live for found in conflicting(each.of, entries, each.order)]
         yield from learn(known, lives)
         room = self.runner.capabilities.max_operations - OWN_OPERATIONS - len(known) - 8
-        return Ending(
+        return EndingReservations(
             repository=repository,
             ended=tuple(ended),
             queue=tuple(affected),

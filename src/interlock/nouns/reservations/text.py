@@ -32,7 +32,7 @@ def _reserved(outcome: r.Reserved | r.ReservationExtended, paint: Paint) -> str:
     return "\n".join(lines)
 
 
-def _overlap(each: r.Overlap) -> str:
+def _overlap(each: r.ReservationOverlap) -> str:
     said = f" ({each.reason})" if each.reason else ""
     word = "waits for" if each.queued else "has reserved"
     since = ago(each.since)

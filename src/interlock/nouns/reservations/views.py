@@ -10,14 +10,14 @@ from interlock.core.validate import quote, span
 from interlock.errors import BadInput, StoreDamaged, TooLarge
 from interlock.nouns.reservations import pattern as patterns
 from interlock.nouns.reservations import reservation as r
-from interlock.nouns.reservations.conflicts import Entry, PatternIndex, conflicting, overlap
+from interlock.nouns.reservations.conflicts import PatternEntry, PatternIndex, conflicting, overlap
 from interlock.nouns.reservations.reading import (
     decode_entry,
     decode_reservation,
     entries_for,
     held_by,
 )
-from interlock.nouns.reservations.repository import Repository, find
+from interlock.nouns.reservations.repository import ReservedRepository, find
 from interlock.nouns.reservations.reservation import Reservation
 from interlock.nouns.reservations.rules import thing
 from interlock.nouns.reservations.service import ReservationService
@@ -72,7 +72,7 @@ def unreserve(
 
 def list_reservations(
     runner: Runner,
-    place: Repository,
+    place: ReservedRepository,
     texts: tuple[str, ...],
     holder: str,
     limit: int,
@@ -110,7 +110,7 @@ def _of_key(key: str) -> tuple[str, bool]:
 
 
 def _list_of_holder(
-    place: Repository, texts: tuple[str, ...], holder: str, limit: int, base: int
+    place: ReservedRepository, texts: tuple[str, ...], holder: str, limit: int, base: int
 ) -> Op[r.ReservationList]:
     """Those of one holder, which an index names."""
     own = yield from outside(held_by(place.name, holder, base))
@@ -121,7 +121,11 @@ def _list_of_holder(
 
 
 def _listing(
-    repository: str, found: list[Listed], texts: tuple[str, ...], limit: int, place: Repository
+    repository: str,
+    found: list[Listed],
+    texts: tuple[str, ...],
+    limit: int,
+    place: ReservedRepository,
 ) -> Op[r.ReservationList]:
     if texts:
         found = [each for each in found if _touches(each.of, texts, place)]
@@ -133,7 +137,7 @@ def _listing(
     )
 
 
-def _touches(each: Reservation, texts: tuple[str, ...], place: Repository) -> bool:
+def _touches(each: Reservation, texts: tuple[str, ...], place: ReservedRepository) -> bool:
     fold = each.fold or place.fold
     mine = [patterns.parse(text, fold=fold) for text in texts]
     theirs = [patterns.parse(text, fold=fold) for text in each.patterns]
@@ -159,17 +163,17 @@ def _view(listed: Listed, live: Item | None) -> r.ReservationView:
 
 
 def conflicts(
-    place: Repository, paths: Sequence[str], agent: str, tree: str = ""
-) -> Op[tuple[r.Overlap, ...]]:
+    place: ReservedRepository, paths: Sequence[str], agent: str, tree: str = ""
+) -> Op[tuple[r.ReservationOverlap, ...]]:
     """The living reservations of other agents that cover one of these paths, each once."""
     wanted = [patterns.exact(path, fold=place.fold) for path in dict.fromkeys(paths)]
     if len(wanted) <= FEW:
         entries = (yield from outside(entries_for(place.name, wanted))) if wanted else []
     else:
         items = yield from every(keys.reserved(place.name))
-        entries = [Entry(decode_entry(item), item.created) for item in items]
+        entries = [PatternEntry(decode_entry(item), item.created) for item in items]
     index = PatternIndex(each for each in entries if not each.of.queued)
-    found: dict[str, tuple[Pattern, Entry]] = {}
+    found: dict[str, tuple[Pattern, PatternEntry]] = {}
     mine = _asking(agent, (), place, tree)
     for path in wanted:
         for each in conflicting(mine, index.candidates(path), path=path):
@@ -180,7 +184,9 @@ def conflicts(
     )
 
 
-def _asking(agent: str, texts: tuple[str, ...], place: Repository, tree: str) -> Reservation:
+def _asking(
+    agent: str, texts: tuple[str, ...], place: ReservedRepository, tree: str
+) -> Reservation:
     return Reservation(
         id="",
         agent=agent,
@@ -224,7 +230,7 @@ def why_plain(context: Context, name: str) -> Op[Why | None]:
 
 
 def _explained(
-    context: Context, place: Repository, texts: tuple[str, ...], name: str
+    context: Context, place: ReservedRepository, texts: tuple[str, ...], name: str
 ) -> Op[Why | None]:
     wanted = [patterns.parse(text, fold=place.fold) for text in texts]
     entries = yield from outside(entries_for(place.name, wanted))

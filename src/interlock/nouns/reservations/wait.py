@@ -22,7 +22,7 @@ from interlock.nouns.reservations.reading import (
     record_key,
 )
 from interlock.nouns.reservations.reservation import Reservation
-from interlock.nouns.reservations.service import ReservationService, Terms
+from interlock.nouns.reservations.service import ReservationService, ReserveOptions
 from interlock.runtime import callers
 from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.deadlock import DeadlockResolver
@@ -44,21 +44,21 @@ class ReservationWait:
         self,
         service: ReservationService,
         actor: Actor,
-        terms: Terms,
+        options: ReserveOptions,
         wanted: Reservation,
         base: int,
     ) -> None:
         self._service = service
         self._runner = service.runner
         self._actor = actor
-        self._terms = terms
+        self._options = options
         self._wanted = wanted
         self._base = base
 
     def run(self, queued: r.ReservationQueued) -> Op[r.ReserveOutcome]:
         """Sleep until it is served, or the time is up."""
         clock, allow = self._runner.clock, self._runner.capabilities.allow
-        deadline = clock.monotonic() + self._terms.wait
+        deadline = clock.monotonic() + self._options.wait
         watch = yield OpenWatch(keys.wake(self._wanted.id), 0)
         try:
             while True:
@@ -78,7 +78,7 @@ class ReservationWait:
 
     def _granted(self) -> Op[r.ReserveOutcome | None]:
         """The outcome, if the reservation was served; a waiter that was dropped queues no more."""
-        repository, wanted, base = self._terms.repository, self._wanted, self._base
+        repository, wanted, base = self._options.repository, self._wanted, self._base
         held, waits = (
             keys.reservation(repository, wanted.id),
             keys.reserve_queue(repository, wanted.id),
@@ -106,7 +106,7 @@ class ReservationWait:
 
     def _look(self) -> Op[float | None]:
         """How long the first in the way lives; None if there was something to settle."""
-        repository, wanted = self._terms.repository, self._wanted
+        repository, wanted = self._options.repository, self._wanted
         entries = yield from outside(entries_for(repository, parsed(wanted)))
         own = next((each.order for each in entries if each.of.id == wanted.id), None)
         found = conflicting(wanted, entries, own)
@@ -122,18 +122,18 @@ class ReservationWait:
 
     def _give_up(self, queued: r.ReservationQueued) -> Op[r.ReserveOutcome]:
         """The time is up: keep the place in the queue, or leave it."""
-        terms, wanted = self._terms, self._wanted
-        if terms.on_conflict == "queue":
+        options, wanted = self._options, self._wanted
+        if options.on_conflict == "queue":
             return (yield from self._keep_place(queued))
 
         def deciding() -> DecideOp[r.ReserveOutcome | None]:
-            items = (yield (keys.reservation(terms.repository, wanted.id),)).items
+            items = (yield (keys.reservation(options.repository, wanted.id),)).items
             if None not in items.values():
                 return Decision(outcome=None)
-            entries = yield from entries_for(terms.repository, parsed(wanted))
+            entries = yield from entries_for(options.repository, parsed(wanted))
             found = conflicting(wanted, entries)
             outcome = rules.refuse(wanted, found).outcome if found else _conflict_of(queued)
-            return rules.withdraw(terms.repository, wanted, outcome)
+            return rules.withdraw(options.repository, wanted, outcome)
 
         done: Decided[r.ReserveOutcome | None] = yield from self._runner.change(
             deciding, self._actor
@@ -147,7 +147,7 @@ class ReservationWait:
 
     def _keep_place(self, queued: r.ReservationQueued) -> Op[r.ReserveOutcome]:
         """Stay in the queue without a sleeping call: a message says when it is served."""
-        repository = self._terms.repository
+        repository = self._options.repository
         own = keys.reserve_queue(repository, self._wanted.id)
 
         def deciding() -> DecideOp[bool]:
@@ -163,7 +163,7 @@ class ReservationWait:
 
     def _resolve(self) -> Op[r.ReserveOutcome | None]:
         """Withdraw if the wait closed a cycle."""
-        repository, wanted = self._terms.repository, self._wanted
+        repository, wanted = self._options.repository, self._wanted
         wait = rules.wait_of(repository, wanted)
 
         def withdraw(cycle: tuple[str, ...]) -> DecideOp[r.ReserveOutcome | None]:
