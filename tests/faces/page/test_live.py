@@ -96,6 +96,37 @@ def test_a_decision_is_counted_and_answered_by_a_person(stage: Stage, page: Page
     assert (made.answer, made.by) == ("yes, for 900", "maria")
 
 
+def test_a_wait_that_goes_on_is_noticed_once_and_keeps_its_card(stage: Stage, page: Page) -> None:
+    wait = {"kind": "waiting", "thing": "lock/north", "agent": "bob", "since": 1.0}
+    said = ["lock/north: bob has waited for 12 min"]
+    page.route(
+        re.compile("/api/health$"),
+        lambda route: route.fulfill(json={"problems": [{**wait, "says": said[-1]}]}),
+    )
+    page.goto(stage.at("now"))
+    card = page.locator(".need", has_text="lock/north")
+    expect(card).to_contain_text("for 12 min")
+    card.evaluate("(card) => (card.dataset.first = 'yes')")
+    said.append("lock/north: bob has waited for 13 min")
+    stage.agent("ada").tasks.publish("given-up")
+    stage.agent("ada").tasks.cancel("given-up", "not needed")  # so the page asks for problems
+    expect(card).to_contain_text("for 13 min")
+    expect(card).to_have_attribute("data-first", "yes")
+    expect(page.locator(".toast", has_text="13 min")).to_have_count(0)
+
+
+def test_every_refusal_is_an_outcome_whatever_its_status(stage: Stage, page: Page) -> None:
+    page.goto(stage.at("record"))
+    missing = """async () => {
+        const { read, refused } = await import("/assets/api.js");
+        const found = await read("task show", { task: "nowhere" });
+        return [found.outcome, refused(found)];
+    }"""
+    outcome, why = page.evaluate(missing)
+    assert outcome == "nothing"
+    assert "there is no task nowhere" in why
+
+
 def test_a_deadlock_is_drawn_as_a_ring(stage: Stage, page: Page) -> None:
     ada, bob = stage.agent("ada"), stage.agent("bob")
     page.goto(stage.at("locks"))
@@ -440,6 +471,16 @@ def test_a_server_that_is_away_is_shown_and_a_gap_is_read_again(stage: Stage, pa
     expect(page.locator("#banner")).to_be_empty()
     ada.tasks.publish("gap2", title="After the gap")
     expect(page.locator(".row", has_text="After the gap")).to_be_visible()
+
+
+def test_a_server_that_wants_a_token_says_how_to_give_one(stage: Stage, page: Page) -> None:
+    refusal = {"error": "unauthorized", "message": "a token is needed"}
+    page.route(EVENTS, lambda route: route.fulfill(status=401, json=refusal))
+    page.goto(stage.at("tasks"))
+    expect(page.locator("#banner")).to_contain_text("needs a token")
+    expect(page.locator("#banner")).to_contain_text("/?token=")
+    page.unroute(EVENTS)
+    expect(page.locator("#banner")).to_be_empty()
 
 
 def test_what_is_committed_before_the_stream_begins_is_shown(stage: Stage, page: Page) -> None:

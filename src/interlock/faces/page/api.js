@@ -12,7 +12,6 @@ export class Trouble extends Error {
 }
 
 const MOST_WAIT = 20_000;
-const CONFLICT = 409; // the status of a refusal, whose body is its outcome
 const refusals = new WeakSet();
 
 async function fetched(url, init) {
@@ -22,7 +21,7 @@ async function fetched(url, init) {
     const answer = await fetch(url, { ...init, signal: abort.signal, credentials: "same-origin" });
     setServerTime(answer.headers.get("date"));
     const body = await answer.json().catch(() => null);
-    if (answer.status === CONFLICT && body) refusals.add(body);
+    if (!answer.ok && body?.outcome) refusals.add(body); // an error has no outcome
     if (body && (answer.ok || refusals.has(body))) return body;
     if (answer.ok) throw new Trouble("offline", "The answer of the server was cut off.");
     throw new Trouble(
@@ -40,7 +39,7 @@ async function fetched(url, init) {
 
 const path = (operation) => `/api/${operation.split(" ").join("/")}`;
 
-/** Read: `read("task list", {state: ["running"], limit: 100})`. */
+/** Read: `read("task list", {state: ["running"], limit: 100})`; may be a refusal, as of `act`. */
 export function read(operation, fields = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(fields)) {

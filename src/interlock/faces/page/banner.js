@@ -1,4 +1,5 @@
-// Says that the server or the store is away, since when, and that what is shown may be old.
+// Says that the server or the store is away, since when, and that what is shown may be old; or that
+// the server wants a token.
 
 import { byId, h, show } from "./dom.js";
 import { ago, now } from "./format.js";
@@ -9,6 +10,11 @@ const TEXT = {
     "The page tries again by itself. What you see may be old.",
     "interlock up",
   ],
+  token: [
+    "This page needs a token",
+    "Open /?token=TOKEN once, and the browser keeps it. To make a token:",
+    "interlock up --token act",
+  ],
   store: [
     "The store is away",
     "The server tries again by itself. What you see may be old, and nothing can be changed.",
@@ -18,7 +24,7 @@ const TEXT = {
 let trouble = "";
 let since = 0;
 
-/** "server", "store", or "" when all is well again. */
+/** "server", "token", "store", or "" when all is well again. */
 export function setTrouble(what) {
   if (what && what !== trouble) since = now();
   trouble = what;
@@ -37,7 +43,9 @@ export function paintBanner() {
     h(
       "div.away",
       h("strong", title),
-      h("span", " for ", ago(since), ". ", text, " If it stays: ", h("code", next)),
+      trouble === "token"
+        ? h("span", text, " ", h("code", next))
+        : h("span", " for ", ago(since), ". ", text, " If it stays: ", h("code", next)),
     ),
   );
 }

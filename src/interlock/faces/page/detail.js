@@ -2,7 +2,7 @@
 
 import { button, byId, h, show } from "./dom.js";
 import { shortId } from "./format.js";
-import { read, Trouble } from "./api.js";
+import { read, refused, Trouble } from "./api.js";
 import { nextFrame } from "./frame.js";
 import { data } from "./state.js";
 import { rowActions, stateChip } from "./rows.js";
@@ -134,7 +134,8 @@ const isExplained = (kind, id) =>
 /** An answer; null if there is none for this thing. */
 async function orNothing(answer) {
   try {
-    return await answer;
+    const found = await answer;
+    return refused(found) ? null : found;
   } catch (error) {
     if (error instanceof Trouble && error.status >= 400 && error.status < 500) return null;
     throw error;

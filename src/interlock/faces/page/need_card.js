@@ -63,9 +63,15 @@ function actionsOf(item) {
   return found;
 }
 
-/** Changes when the card has to be made again. */
+/** Changes when the card has to be made again; its text alone is written over (`updateText`). */
 export const needMark = (item) =>
-  JSON.stringify([item.text, person.role, actionsOf(item).map(([action]) => action.label)]);
+  JSON.stringify([item.remedy, person.role, actionsOf(item).map(([action]) => action.label)]);
+
+/** Write the text of an item into its card: a new card would take the focus from its buttons. */
+export function updateText(card, item) {
+  const place = card.querySelector(".text");
+  if (place.textContent !== item.text) place.textContent = item.text;
+}
 
 function buttons(item) {
   const found = actionsOf(item).map(([action, thing]) =>

@@ -93,7 +93,7 @@ export function needs() {
   for (const each of data.health || []) {
     if (ELSEWHERE.has(each.kind) || (dead.length && each.kind === "dead_letter")) continue;
     found.push({
-      key: `${each.kind} ${each.thing} ${each.agent} ${each.says.slice(0, 40)}`,
+      key: [each.kind, each.thing, each.agent, each.since].join(" "), // the text counts minutes
       kind: each.kind,
       text: each.says,
       remedy: each.remedy,

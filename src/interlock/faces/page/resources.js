@@ -81,7 +81,7 @@ async function loadPipelines(last) {
     .filter((each) => each.state === "running" || !known.get(each.pipeline)?.phases.length)
     .slice(0, 40);
   const shown = await Promise.all(open.map((each) => read("pipeline show", { pipeline: each.pipeline })));
-  const whole = new Map(shown.filter((each) => each.pipeline).map((each) => [each.pipeline, each]));
+  const whole = new Map(shown.filter((each) => each.phases).map((each) => [each.pipeline, each]));
   return pipelines.map(
     (each) =>
       whole.get(each.pipeline) || { ...each, phases: known.get(each.pipeline)?.phases || each.phases },

@@ -13,6 +13,17 @@ const HIDDEN_MOST = 120_000;
 const PATIENCE = 1_500; // a proxy may keep the first message back: the page reads all the same
 const TICK = 5_000;
 const SLEPT = 20_000;
+const UNAUTHORIZED = 401;
+
+/** The status of an address, which an EventSource does not tell; 0 if there is no answer. */
+async function statusOf(address) {
+  const abort = new AbortController();
+  const timer = setTimeout(() => abort.abort(), TICK);
+  const answer = await fetch(address, { signal: abort.signal }).catch(() => null);
+  clearTimeout(timer);
+  abort.abort(); // the body of a stream has no end
+  return answer?.status ?? 0;
+}
 
 class Stream {
   constructor() {
@@ -75,9 +86,14 @@ class Stream {
     else this.mend("store");
   }
 
-  failed(source) {
-    this.fail("server");
-    if (source.readyState !== EventSource.CLOSED) return; // the browser tries again
+  async failed(source) {
+    if (source.readyState !== EventSource.CLOSED) {
+      this.fail("server");
+      return; // the browser tries again
+    }
+    const status = await statusOf("/api/events");
+    if (source !== this.source) return; // another one was opened in the meantime
+    this.fail(status === UNAUTHORIZED ? "token" : "server");
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.open(), this.retry);
     this.retry = Math.min(this.retry * 2, 15_000);

@@ -6,7 +6,7 @@ import { data, recent } from "../state.js";
 import { read } from "../api.js";
 import { needs } from "../needs.js";
 import { paintHead } from "../head.js";
-import { needCard, needMark } from "../need_card.js";
+import { needCard, needMark, updateText } from "../need_card.js";
 import { thingLink } from "../thing.js";
 import { linkTo, goView } from "../route.js";
 import { tally } from "../filter.js";
@@ -64,6 +64,7 @@ function paint({ glance, needs: list, feed }, cards) {
       card = fresh;
       cards.set(item.key, card);
     }
+    updateText(card, item);
     if (list.children[n] !== card) list.insertBefore(card, list.children[n] || null);
   });
   list.classList.toggle("none", Boolean(known) && !items.length);
