@@ -21,14 +21,25 @@ from textual.pilot import Pilot
 import interlock
 from interlock.client import Fleet, begun
 from interlock.errors import StoreAway
+from interlock.faces.tui import app as screen
 from interlock.faces.tui import bars
 from interlock.faces.tui import reader as reading
 from interlock.faces.tui.app import TopApp
-from interlock.faces.tui.board import RESERVED, Column, Row, View, action, offered, read_board
+from interlock.faces.tui.board import (
+    RESERVED,
+    Column,
+    Row,
+    View,
+    action,
+    actions,
+    offered,
+    read_board,
+)
 from interlock.faces.tui.spans import HeldSpan, Spans, bar
 from interlock.faces.tui.views import VIEWS
 from interlock.faces.tui.views.grants import WaitPicture
 from interlock.faces.tui.views.tasks import branches
+from interlock.nouns.tasks.publish_noun import TaskDrop
 from interlock.runtime.operation import fields
 from interlock.store import Store
 from interlock.stores import open_store
@@ -298,6 +309,118 @@ def test_a_filter_and_a_capital_letter_act_on_all_rows_that_are_left(
 
     run(app, play)
     assert [each.task for each in ada.tasks.list()] == ["api.1"]
+
+
+def test_a_capital_letter_does_only_what_the_dialog_names(
+    ada: Fleet, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key stands for another operation in another row."""
+    ada.schedules.add("nightly", every=3600)
+    own = Row(key="1", cells=("s",), actions=actions(action("schedule pause", schedule="nightly")))
+    other = Row(key="2", cells=("a",), actions=actions(action("agent pause", name="ada")))
+    both = View(name="person", columns=(Column("what"),), empty="", toned=0, rows=(own, other))
+    monkeypatch.setitem(VIEWS, "person", lambda _: both)
+    app = top(opener(store))
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await until(pilot, lambda: len(app._rows) == 2, "rows")
+        await pilot.press("P")
+        await shows(pilot, app, "interlock schedule pause")
+        await pilot.press(*"late", "enter")
+        await shows(pilot, app, "you: paused")
+
+    run(app, play)
+    assert [entry.verb for entry in ada.record.log(limit=9) if "pause" in entry.verb] == [
+        "schedule.pause"
+    ]
+
+
+def test_a_late_why_does_not_replace_the_details_of_another_row(
+    ada: Fleet, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada.locks.acquire("merge")
+    ada.locks.acquire("web")
+    answers: list[Callable[[str], object]] = []
+    monkeypatch.setattr(screen, "explain", lambda *given: answers.append(given[-1]))
+    app = top(opener(store), "locks")
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await shows(pilot, app, "ada holds lock/merge")
+        await pilot.press("w", "h", "j")
+        await shows(pilot, app, "ada holds lock/web")
+        answers.pop()("of a row that was left")
+        await pilot.pause()
+        assert "ada holds lock/web" in text(app)
+        await pilot.press("k", "w", "h")
+        for said in ("an old question", "a late answer"):
+            answers.pop(1)(said)
+        await shows(pilot, app, "a late answer")
+        assert "an old question" not in text(app)
+
+    run(app, play)
+
+
+def test_slots_are_broken_with_the_name_of_their_holder(ada: Fleet, store: MemoryStore) -> None:
+    ada.semaphores.acquire("builds", capacity=3)
+    with interlock.connect(store=store, agent="bob") as bob:
+        bob.semaphores.acquire("builds")
+        app = top(opener(store), "locks")
+
+        async def play(pilot: Pilot[Any]) -> None:
+            await shows(pilot, app, "sem/builds")
+            await pilot.press("b")
+            await shows(pilot, app, "Break sem/builds of ada?")
+            await pilot.press(*"late", "enter")
+            await until(pilot, lambda: app.row and app.row.cells[2] == "bob", "one holder")
+
+        run(app, play)
+
+
+def test_tasks_of_one_state_are_in_the_order_in_which_they_are_claimed(
+    ada: Fleet, store: MemoryStore
+) -> None:
+    for name, priority in (("later", 9), ("soon", 1), ("usual", 5)):
+        ada.tasks.publish(name, priority=priority)
+    with opener(store)() as fleet:
+        rows = read_board(fleet, VIEWS["tasks"]).view.rows
+    assert [row.key for row in rows] == ["soon", "usual", "later"]
+    claim = ada.tasks.next()
+    assert isinstance(claim, interlock.Claimed)
+    assert claim.task == "soon"
+
+
+def test_what_an_error_of_the_store_kept_from_being_tried_is_counted(
+    ada: Fleet, store: MemoryStore
+) -> None:
+    for number in range(3):
+        ada.tasks.publish(f"t{number}")
+    dropped: list[Any] = []
+
+    def opens() -> Fleet:
+        fleet = opener(store)()
+        real = fleet.act
+
+        def act(request: Any, **options: Any) -> Any:
+            if isinstance(request, TaskDrop):
+                dropped.append(request)
+                if len(dropped) > 1:
+                    raise StoreAway("the server does not answer")
+            return real(request, **options)
+
+        fleet.act = act  # type: ignore[method-assign]
+        return fleet
+
+    app = top(opens, "tasks")
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await until(pilot, lambda: len(app._rows) == 3, "rows")
+        await pilot.press("D", *"old", "enter")
+        await shows(pilot, app, "you: not tried, since the store failed")
+        (notice,) = app._notifications
+        assert notice.message == "drop: 1 done, 2 not done: the server does not answer"
+
+    run(app, play)
+    assert len(dropped) == 2
 
 
 def test_why_and_history_of_a_row_are_shown(ada: Fleet, store: MemoryStore) -> None:

@@ -51,6 +51,16 @@ class CommandIdentity:
         self.key = common.key
 
 
+def person_name() -> str:
+    """The name under which the person at this machine acts."""
+    import getpass
+
+    try:
+        return f"person:{getpass.getuser()}"
+    except (OSError, KeyError):  # a container may run under a number without a name
+        return f"person:{os.getuid()}"
+
+
 def _inside(caller: str) -> str:
     """The caller that a command acts for, which becomes part of a key."""
     return "/".join(map(keys.encode, validate.name(caller, "INTERLOCK_CALLER").split("/")))

@@ -7,7 +7,6 @@ and waits, then lets the other requests finish, then closes the store.
 from __future__ import annotations
 
 import asyncio
-import getpass
 import os
 import signal
 import socket
@@ -19,7 +18,14 @@ from interlock import store_location
 from interlock.core import validate
 from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, note
-from interlock.faces.cli.connect import CommandIdentity, hush, opened, speak_up, url_of
+from interlock.faces.cli.connect import (
+    CommandIdentity,
+    hush,
+    opened,
+    person_name,
+    speak_up,
+    url_of,
+)
 from interlock.nouns.fleet.server_noun import NoServer, ServerAddress, Serving
 from interlock.steps import drive
 from interlock.stores import is_network, open_store
@@ -84,7 +90,7 @@ def _server(parsed: Parsed, request: UpRequest) -> Server:
     from interlock.faces.http.parts import branch_works
 
     identity = CommandIdentity(parsed.common, anew=True)
-    agent = validate.own_agent_name(request.name or f"person:{_user()}")
+    agent = validate.own_agent_name(request.name or person_name())
     place = identity.store or store_location.find_store()
     if is_network(place):
         hush()
@@ -121,7 +127,7 @@ def _tokens(parsed: Parsed, request: UpRequest) -> int:
     if sum((request.token is not None, request.list_tokens, request.revoke is not None)) > 1:
         raise BadInput("give one of --token, --list-tokens and --revoke")
     identity = CommandIdentity(parsed.common)
-    agent = validate.own_agent_name(identity.agent or f"person:{_user()}")
+    agent = validate.own_agent_name(identity.agent or person_name())
     with opened(identity.store, agent=agent, join=False, create=False) as fleet:
         runner, actor = fleet.context.runner, fleet.context.identity.actor
         op: Op[Any]
@@ -196,12 +202,6 @@ async def _serve(server: Server, bound: socket.socket, address: str) -> None:
 
 def _opened(place: str) -> Store:
     return open_store(place, create=False)
-
-
-def _user() -> str:
-    with suppress(OSError, KeyError):
-        return getpass.getuser()
-    return str(os.getuid())
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -98,10 +98,11 @@ class TopApp(App[None]):
             self.label = label
 
     class Explained(Message):
-        """What is known of a thing."""
+        """What is known of a thing: the answer to the question (the key of a row, and a word)."""
 
-        def __init__(self, text: str) -> None:
+        def __init__(self, question: tuple[str, str], text: str) -> None:
             super().__init__()
+            self.question = question
             self.text = text
 
     def __init__(self, opens: Opens, *, place: str, agent: str, view: str, every: float) -> None:
@@ -116,7 +117,7 @@ class TopApp(App[None]):
         self._rows: dict[str, Row] = {}
         self._shape: tuple[str, tuple[tuple[str, int], ...]] = ("", ())
         self._counts: dict[str, int] = {}
-        self._explained_for = ""
+        self._question: tuple[str, str] | None = None
         self.reader = BoardReader(
             opens,
             view,
@@ -210,7 +211,7 @@ class TopApp(App[None]):
         first = next((text for went, text in message.done if not went), "")
         text = message.done[0][1] if len(message.done) == 1 else f"{message.label}: {good} done"
         if first and len(message.done) > 1:
-            text += f", {len(message.done) - good} refused: {first}"
+            text += f", {len(message.done) - good} not done: {first}"
         if good == len(message.done):
             self.notify(one_line(text), timeout=6, markup=False)
         else:
@@ -219,8 +220,8 @@ class TopApp(App[None]):
 
     @on(Explained)
     def explained(self, message: Explained) -> None:
-        """Show what is known of a thing."""
-        if self._has_widgets:
+        """Show what is known of a thing, unless the person went elsewhere before the answer."""
+        if self._has_widgets and message.question == self._question:
             self._detail(message.text)
 
     def _log_line(self, text: str, style: str = "") -> None:
@@ -323,8 +324,8 @@ class TopApp(App[None]):
         if not self._has_widgets:
             return
         row = self.row
-        if row is not None and row.key != self._explained_for:
-            self._explained_for = ""
+        if row is not None and (self._question is None or row.key != self._question[0]):
+            self._question = None
             self._detail(row.detail)
         self._paint_hints()
 
@@ -336,15 +337,15 @@ class TopApp(App[None]):
             self.push_screen(ActionMenu(row), lambda chosen: self._ask(chosen, [row]))
 
     def on_key(self, event: events.Key) -> None:
-        """The key of an action of the row; a capital one is for all filtered rows."""
+        """The key of an action of the row; a capital one is for all filtered rows that have it."""
         if len(self.screen_stack) > 1 or self.query_one("#filter").has_focus or self.row is None:
             return
         key = event.character or ""
         if key.isalpha() and key.isupper() and key != "G":
-            rows = [row for row in self._rows.values() if row.action(key.lower()) is not None]
-            if rows:
+            chosen = self.row.action(key.lower())
+            if chosen is not None:  # in other rows the key may stand for another operation
                 event.stop()
-                self._ask(rows[0].action(key.lower()), rows)
+                self._ask(chosen, [row for row in self._rows.values() if row.offers(chosen)])
             return
         found = self.row.action(key)
         if found is not None:
@@ -353,21 +354,18 @@ class TopApp(App[None]):
             self._ask(found, [self.row])
         elif key in ("w", "h") and self.row.thing:
             event.stop()
-            self._explained_for = self.row.key
             word = "why" if key == "w" else "history"
+            question = self._question = (self.row.key, word)
             self._detail(f"{word} of {self.row.thing} ...")
             explain(
                 self._opens,
                 self.row.thing,
                 word,
-                lambda text: self.post_message(self.Explained(text)),
+                lambda text: self.post_message(self.Explained(question, text)),
             )
         elif key == "r":
             event.stop()
             self.reader.refresh()
-
-    def _tell_explained(self, text: str) -> None:
-        self.post_message(self.Explained(text))
 
     def _ask(self, action: Action | None, rows: Sequence[Row]) -> None:
         """Ask for a text or a confirmation, if one is needed, and then act."""
@@ -394,6 +392,7 @@ class TopApp(App[None]):
             return
         self._showing = name
         self._rows = {}
+        self._question = None
         self._detail("")
         self.reader.show(name)
         self._paint()
@@ -461,6 +460,7 @@ class TopApp(App[None]):
         found = self.query_one("#filter", Input)
         found.value = ""
         found.remove_class("shown")
+        self._question = None
         self._detail("")
         self.table.focus()
 

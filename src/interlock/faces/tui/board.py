@@ -148,6 +148,11 @@ class Row(Struct, frozen=True, kw_only=True):
         """The action with this key."""
         return next((each for each in self.actions if each.key == key), None)
 
+    def offers(self, action: Action) -> bool:
+        """Whether its action with this key carries out the same operation."""
+        own = self.action(action.key)
+        return own is not None and own.operation == action.operation
+
 
 class Column(Struct, frozen=True):
     """A column, and how wide a terminal has to be to show it."""

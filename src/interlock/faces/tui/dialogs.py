@@ -14,6 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from interlock.core.safe_text import one_line
 from interlock.faces.tui.board import Action, Row
 
 
@@ -30,7 +31,7 @@ class ConfirmDialog(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """The dialog."""
         action, rows = self._action, self._rows
-        named = ", ".join(row.thing or row.cells[0] for row in rows[:3])
+        named = ", ".join(_named(row, action) for row in rows[:3])
         more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""  # noqa: PLR2004
         with Vertical(classes="hurts" if action.hurts else ""):
             yield Static(Text(f"{action.label.capitalize()} {named}{more}?"), classes="title")
@@ -64,6 +65,13 @@ class ConfirmDialog(ModalScreen[str | None]):
     def action_cancel(self) -> None:
         """Leave it."""
         self.dismiss(None)
+
+
+def _named(row: Row, action: Action) -> str:
+    """The row, and which of several holders the action is about."""
+    own = row.action(action.key) or action
+    holder = own.given.get("holder")
+    return f"{row.thing or row.cells[0]}{f' of {one_line(holder)}' if holder else ''}"
 
 
 _PLACEHOLDERS = {"reason": "the reason, which is recorded and shown", "text": "your answer"}

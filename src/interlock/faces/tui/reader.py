@@ -143,8 +143,8 @@ def perform(
 ) -> None:
     """Carry out requests in a thread of its own, with a client of its own.
 
-    ``then`` gets for each whether it succeeded, and what it said; the first error of the store ends
-    them.
+    ``then`` gets for each whether it succeeded, and what it said.  After an error of the store the
+    others are not tried: each of them would wait as long.
     """
 
     def work() -> None:
@@ -155,15 +155,17 @@ def perform(
                     try:
                         outcome = fleet.act(request)
                     except InterlockError as error:
-                        done.append((False, str(error)))
                         if error.exit_status > 3:  # noqa: PLR2004 - the store is in trouble
-                            break
+                            raise
+                        done.append((False, str(error)))
                     else:
                         good = int(getattr(outcome, "exit_status", 0)) == 0
                         done.append((good, render(outcome)))
         except Exception as error:  # noqa: BLE001 - the screen shows it, and goes on
-            done.append((False, str(error)))
-        then(done)
+            if len(done) < len(requests):
+                done.append((False, str(error)))
+        rest = len(requests) - len(done)
+        then(done + [(False, "not tried, since the store failed")] * rest)
 
     threading.Thread(target=work, name="top-act", daemon=True).start()
 

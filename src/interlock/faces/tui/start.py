@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 import sys
 from typing import TYPE_CHECKING
 
 from interlock.core import validate
 from interlock.errors import BadInput
-from interlock.faces.cli.connect import CommandIdentity, hush, opened, shown, url_of
+from interlock.faces.cli.connect import CommandIdentity, hush, opened, person_name, shown, url_of
 from interlock.faces.tui.views import VIEWS
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ def made(parsed: Parsed) -> TopApp:
     except ImportError as error:
         raise BadInput(f"{MISSING} ({error})") from None
     identity = CommandIdentity(parsed.common)
-    agent = identity.agent or f"person:{_user()}"
+    agent = identity.agent or person_name()
     validate.own_agent_name(agent)
     every = max(0.2, validate.duration(request.every, "every"))
     hush()
@@ -63,10 +61,3 @@ def made(parsed: Parsed) -> TopApp:
 
 def _is_terminal() -> bool:
     return all(each is not None and each.isatty() for each in (sys.stdin, sys.stdout))
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container may run under a number without a name
-        return str(os.getuid())

@@ -28,9 +28,9 @@ _RANK = {state: at for at, state in enumerate(_ORDER)}
 
 
 def tasks(source: Source) -> View:
-    """Open tasks, what runs first."""
+    """Open tasks: those that run first, then by priority; a lower number is more urgent."""
     found = source.act(TasksList(limit=MOST))
-    tasks = sorted(found.tasks, key=lambda each: (_RANK.get(each.state, 9), -each.priority))
+    tasks = sorted(found.tasks, key=lambda each: (_RANK.get(each.state, 9), each.priority))
     return View(
         name="tasks",
         columns=(
