@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.faces.shell import PATIENCE, Shell
 
 from interlock.faces.http import access
 from interlock.faces.http.access import ACT, ADMIN, ADMIN_FIELDS, needed
+from interlock.faces.http.calls import is_own
 from interlock.faces.http.operations import CHANGING, endpoints
 
 OFFERED = {each.operation.name: each for each in endpoints().values()}
@@ -172,6 +174,14 @@ def test_an_agent_may_cancel_what_it_published_and_no_more(
     for task in ("role/other", "role/nothing"):
         assert code(closed.post("task cancel", {"task": task}, **act)) == (403, "wrong_role")
     assert closed.post("task cancel", {"task": "role/other"}, **admin).status == 200
+    for name, given in (("merge cancel", {"merge": "m"}), ("request cancel", {"request": "r"})):
+        assert code(closed.post(name, given, **act)) == (403, "wrong_role")
+        assert closed.post(name, given, **admin).status == 404
+    merges = SimpleNamespace(show=lambda _: SimpleNamespace(by="act"))
+    fleet: Any = SimpleNamespace(merges=merges)
+    asked = SimpleNamespace(merge="m")
+    assert is_own(fleet, "merge cancel", asked, "act")
+    assert not is_own(fleet, "merge cancel", asked, "bob")
 
 
 @pytest.mark.parametrize("holder", ["", "all", "?rust", "-x", "a b\x00", "x" * 600])
