@@ -58,7 +58,7 @@ when = {any = [{command = ["make", "test"]}, {file_exists = "TESTED"}]}
 on_failure = {fail = "the tests do not pass"}
 
 [guard.room]
-when = {semaphore_available = {name = "previews", slots = 1}}
+when = {semaphore_available = {semaphore = "previews", slots = 1}}
 """
 AGENTS = ("ada", "bob", "carol", "dave", "eve", "frank")
 

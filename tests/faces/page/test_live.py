@@ -17,6 +17,8 @@ VIEWS = (
     "files", "merges", "schedules", "guards", "budgets",
 )  # fmt: skip
 EVENTS = re.compile(r"/api/events")
+NO_POLLS = "window.setInterval = () => 0;"
+"""Events alone have to bring what is shown up to date."""
 PIPELINE = """
 [[pipeline.release.phase]]
 name = "build"
@@ -199,6 +201,7 @@ def test_a_cancelled_task_comes_back_by_undo(stage: Stage, page: Page) -> None:
 
 def test_the_panel_shows_each_event_of_a_commit_with_several(stage: Stage, page: Page) -> None:
     """All of them come in one write, so the page has them within one frame."""
+    page.add_init_script(NO_POLLS)
     ada = stage.agent("ada")
     ada.tasks.publish("first", title="Lay the table")
     ada.tasks.publish("second", needs=["first"])
@@ -221,6 +224,7 @@ def test_the_panel_shows_what_came_last_however_late_an_answer_is(stage: Stage, 
         else:
             held.append((route, route.fetch()))
 
+    page.add_init_script(NO_POLLS)
     page.route(re.compile("/api/record/explain"), hold)
     page.goto(stage.at("tasks", q="Late", show="task/slow"))
     mine = page.locator(".row", has_text="Late answer")

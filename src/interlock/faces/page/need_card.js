@@ -50,6 +50,7 @@ function actionsOf(item) {
       "lock",
       data.locks?.find((each) => each.lock === id),
     );
+  else if (kind === "budget") add("budget", { thing: id, limit_tokens: "", limit_cost: "" });
   else if (kind === "agent" || item.agent) {
     const agent = item.agent || id;
     const live = data.agents?.agents.find((each) => each.agent === agent && each.state === "alive");

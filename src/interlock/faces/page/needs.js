@@ -34,6 +34,7 @@ export const WORDS = {
   leftover: "left over",
   unreachable: "unreachable",
   unfinished: "unfinished",
+  full: "limit reached",
 };
 export const TONES = {
   decision: "accent",

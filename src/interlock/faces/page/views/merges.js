@@ -88,7 +88,7 @@ function row(merge) {
       ),
       h(
         bad ? "div.second.error" : "div.second",
-        [merge.cause, brief(merge.reason), merge.files.length > 0 && merge.files.slice(0, 4).join(", ")]
+        [merge.cause, brief(merge.reason), !merge.reason && merge.files.slice(0, 4).join(", ")]
           .filter(Boolean)
           .join(": "),
       ),
