@@ -135,7 +135,8 @@ def test_the_page_is_measured_in_a_browser_and_left_out_plainly_without_one(
 ) -> None:
     if page.missing():
         pytest.skip(page.missing())
-    monkeypatch.setattr(page, "SETTLED", 300)
+    monkeypatch.setattr(page, "SETTLED", 100)
+    monkeypatch.setattr(page, "CHANGES", 1)
     assert measured(str(tmp_path), "page") == [
         "first rows of the page, 20 tasks",
         "a change on the page, from its commit to its row",
