@@ -61,6 +61,7 @@ class Field(Struct, frozen=True):
     least: int = 0
     most: int = GREATEST
     forever: bool = False
+    waits: bool = False
 
     @property
     def option(self) -> str:
@@ -177,12 +178,14 @@ def option(
     least: int = 0,
     most: int = GREATEST,
     forever: bool = False,
+    waits: bool = False,
 ) -> Meta:
     """What a field of a request means, and how a face takes it.
 
-    ``least`` and ``most`` are for numbers; ``forever`` is for durations that need not end.
+    ``least`` and ``most`` are for numbers; ``forever`` is for durations that need not end,
+    ``waits`` for those that the call may last: a face with a limit cuts them to it.
     """
-    bounds = {"least": least, "most": most, "forever": forever}
+    bounds = {"least": least, "most": most, "forever": forever, "waits": waits or forever}
     return Meta(description=help, extra={"kind": kind, "positional": positional, **bounds})
 
 
@@ -212,6 +215,7 @@ def fields(request: type[Struct]) -> tuple[Field, ...]:
                 extra["least"],
                 extra["most"],
                 extra["forever"],
+                extra["waits"],
             )
         )
     return tuple(found)

@@ -46,6 +46,21 @@ def _error_of(pid: int) -> str:
         return ""
 
 
+def test_a_warm_process_that_is_stopped_holds_up_no_command_and_begins_none_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm, "_PATIENCE", 0.05)
+    monkeypatch.delenv("INTERLOCK_WARM", raising=False)
+    monkeypatch.setattr(warm, "socket_path", lambda: str(tmp_path / "s"))
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(str(tmp_path / "s"))
+        stopped.listen()
+        assert warm.hand_over(["lock", "list"]) is None
+        line, _ = stopped.accept()
+        with line, pytest.raises(BrokenPipeError):
+            line.sendall(warm.BEGUN)
+
+
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     folder = tmp_path_factory.mktemp("run")

@@ -48,6 +48,8 @@ SIGNALS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 KILLED = 4
 _PEER = 12
 """The bytes of the credentials of a peer: pid, uid, gid."""
+_PATIENCE = 1.0
+"""Seconds in which a warm process has to begin; else the command is carried out as usual."""
 _PRIME = 4_294_967_291
 _CONFINED = ("NoNewPrivs:", "Seccomp:", "CapEff:")
 
@@ -86,13 +88,20 @@ def hand_over(argv: Sequence[str]) -> int | None:
         import _socket
 
         line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        line.settimeout(_PATIENCE)  # it may be stopped, by Ctrl-Z for example
         line.connect(path)
         if peer_uid(line) != os.geteuid():
             return None
         _send(line, argv)
-        answer = line.recv(1)
+        try:
+            answer = line.recv(1)
+        except TimeoutError:  # from now on it cannot begin; what it sent before counts
+            line.shutdown(_socket.SHUT_RD)
+            answer = line.recv(1)
         if answer != BEGUN:
+            line.close()
             return None
+        line.settimeout(None)
         child = int.from_bytes(line.recv(LENGTH), "big")
     except (OSError, AttributeError, ValueError):  # no such socket here, or a file that is closed
         return None

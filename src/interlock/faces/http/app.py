@@ -12,17 +12,19 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
+from interlock.errors import StoreAway, StoreTrouble
 from interlock.faces.http import assets, mcp
 from interlock.faces.http.a2a_card import PATH
 from interlock.faces.http.access import Access, Refused
 from interlock.faces.http.events import EventFeed, EventRing
+from interlock.faces.http.health import healthz
 from interlock.faces.http.operations import LONGEST_WAIT
 from interlock.faces.http.overview import OverviewCache
 from interlock.faces.http.parts import Parts, Work, works
@@ -38,8 +40,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-QUICK, WAITING = 8, 64
+QUICK, WAITING = 8, 256
 """Threads for calls that do not wait, and for those that may."""
+MOST_QUEUED = 512
+"""Calls that do not wait, and have no thread yet, since the store is slow or away."""
+_HEALTH = 3.0
+"""Seconds after which a store that does not answer counts as failing."""
 
 
 class Server:
@@ -62,7 +68,9 @@ class Server:
         self._feed: EventFeed | None = None
         self._quick = ThreadPoolExecutor(QUICK, "interlock-call")
         self._waiting = ThreadPoolExecutor(WAITING, "interlock-wait")
-        self._waits = 0
+        self._waits = self._calls = 0
+        self._health = ThreadPoolExecutor(1, "interlock-health")
+        self._checking: asyncio.Future[tuple[dict[str, Any], int]] | None = None
 
     def start(self, address: str) -> None:
         """Begin to follow the record and to do the background work; for the loop that serves."""
@@ -89,6 +97,7 @@ class Server:
         """Close the store, when all requests are over."""
         self._quick.shutdown(wait=False, cancel_futures=True)
         self._waiting.shutdown(wait=False, cancel_futures=True)
+        self._health.shutdown(wait=False, cancel_futures=True)
         if self._feed is not None:
             self._feed.join(2.0)
         if self.parts is not None:
@@ -96,8 +105,26 @@ class Server:
         self.clients.close()
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        """Do what does not wait."""
-        return await asyncio.get_running_loop().run_in_executor(self._quick, call)
+        """Do what does not wait; refused if too many calls have no thread yet."""
+        if self._calls >= QUICK + MOST_QUEUED:
+            raise Refused(503, "too_many", "the store is slow, and many calls wait; call later")
+        self._calls += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._quick, call)
+        finally:
+            self._calls -= 1
+
+    async def health(self) -> tuple[dict[str, Any], int]:
+        """The answer of ``/healthz``, soon also while the store hangs; all callers share a look."""
+        if self._checking is None or self._checking.done():
+            loop = asyncio.get_running_loop()
+            self._checking = loop.run_in_executor(self._health, healthz, self.clients)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._checking), _HEALTH)
+        except TimeoutError:
+            said = f"the store has not answered for {_HEALTH:g} s"
+            about = {"status": "failing", "error": StoreAway.code, "message": said}
+            return about, StoreTrouble.http_status
 
     async def waiting(self, call: Callable[[], T]) -> T:
         """Do what may wait; refused if too many calls wait already."""

@@ -88,10 +88,12 @@ async def carry_out(
     stopped = threading.Event()
     call = Call(server, endpoint, asked, actor, stopped)
     if not endpoint.joins(asked) and not endpoint.may_wait(asked):
-        return json_reply(*answer(await server.in_thread(call.run)))
-    outcome, left = await until_left(request, server.waiting(call.run), stopped)
-    if outcome is None:
-        raise Refused(503, "stopped", "the server ends, or the caller left, while this waited")
+        outcome = await server.in_thread(call.run)
+        left = bool(give_back.unused_grants(outcome)) and await request.is_disconnected()
+    else:
+        outcome, left = await until_left(request, server.waiting(call.run), stopped)
+        if outcome is None:
+            raise Refused(503, "stopped", "the server ends, or the caller left, while this waited")
     if left and (grants := give_back.unused_grants(outcome)):
         await server.in_thread(lambda: give_back.release(call.client(), grants))
     return json_reply(*answer(outcome))

@@ -13,15 +13,17 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from interlock.client import begun
 from interlock.client_context import GRANT_TTL
 from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.core.wait import AGENT_CALLER, SESSION_CALLER
-from interlock.errors import InterlockError, Lapsed
+from interlock.errors import InterlockError, Lapsed, StoreClosed
 from interlock.steps import drive
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -41,6 +43,16 @@ class SessionClient:
         self._ttl = fleet.context.identity.session_ttl
         self._renewed = fleet.context.runner.clock.monotonic()
         self._lock = threading.Lock()
+        self._waits = 0
+        self._over = False
+
+    def close(self) -> None:
+        """End the threads of the client, as soon as no call waits; its session goes on."""
+        with self._lock:
+            self._over = True
+            if self._waits:
+                return
+        _close(self.fleet)
 
     def renew(self) -> None:
         """Renew the session, unless that was done a moment ago; an error if it has expired."""
@@ -67,6 +79,8 @@ class SessionClient:
         context = self.fleet.context
         actor = context.identity.actor
         write = Write(keys.live(actor.session), {"agent": actor.agent}, self._ttl)
+        with self._lock:
+            self._waits += 1
         lease = context.keeper.keep(write, self._renewed)
         self.fleet.keep()
         try:
@@ -75,6 +89,10 @@ class SessionClient:
             context.keeper.drop(lease)
             with self._lock:
                 self._renewed = context.runner.clock.monotonic() - self._ttl
+                self._waits -= 1
+                over = self._over and not self._waits
+            if over:
+                _close(self.fleet)
 
 
 class Clients:
@@ -88,6 +106,7 @@ class Clients:
         self._key = key or None
         self._lock = threading.RLock()
         self._store: Store | None = None
+        self._closed = False
         self._by_agent: dict[str, Fleet] = {}
         self._by_session: dict[str, SessionClient] = {}
         self.opened = 0
@@ -97,6 +116,8 @@ class Clients:
     def store(self) -> Store:
         """The open store; it is opened again if it was removed or replaced."""
         with self._lock:
+            if self._closed:
+                raise StoreClosed("the server ends; call again later")
             if self._store is not None and not self._store.missing:
                 return self._store
             self._close_all()
@@ -138,6 +159,12 @@ class Clients:
             with suppress(InterlockError, OSError):
                 fleet.close()
 
+    def begin(self, agent: str, *, ttl: float, via: str) -> Fleet:
+        """A client with a session of its own, which its user closes."""
+        fleet = begun(self.store, agent, ttl=ttl, caller=SESSION_CALLER, key=self._key, shared=True)
+        fleet.context.runner.via = via
+        return fleet
+
     def of_session(self, session: str) -> SessionClient:
         """The client of a session; an error if it has expired."""
         with self._lock:
@@ -149,18 +176,23 @@ class Clients:
             found = SessionClient(fleet)
         with self._lock:
             self._by_session[session] = found
-            _trim(self._by_session)
+            old = _trim(self._by_session)
+        for each in old:
+            each.close()
         found.renew()
         return found
 
     def forget_session(self, session: str) -> None:
         """The session is over: its client is not needed any more."""
         with self._lock:
-            self._by_session.pop(session, None)
+            found = self._by_session.pop(session, None)
+        if found is not None:
+            found.close()
 
     def close(self) -> None:
         """Close all clients, and the store."""
         with self._lock:
+            self._closed = True
             self._close_all()
 
     def _made(self, store: Store, agent: str, **options: Any) -> Fleet:  # noqa: ANN401 - those of ``begun``
@@ -188,6 +220,13 @@ class Clients:
                 store.close()
 
 
-def _trim(clients: dict[str, Fleet] | dict[str, SessionClient]) -> None:
-    while len(clients) > MOST:  # one in use goes on: it has no session of its own to end
-        clients.pop(next(iter(clients)))
+def _trim(clients: dict[str, T]) -> list[T]:
+    """Remove the clients that were not used for longest, and return them."""
+    old = list(clients)[: max(0, len(clients) - MOST)]
+    return [clients.pop(each) for each in old]
+
+
+def _close(fleet: Fleet) -> None:
+    """Close a client: its threads end; a session that others began does not."""
+    with suppress(InterlockError, OSError):
+        fleet.close()

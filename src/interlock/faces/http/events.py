@@ -1,9 +1,10 @@
 """The stream of events: one ring for all readers, and each event is encoded once.
 
 A thread follows the record and adds each event to the ring, as the bytes that readers get.  A
-reader has a position in the ring; a wake-up brings it everything since then in one write.  A reader
-that is slower than the events holds up no other: it finds what the ring still has, and a ``resync``
-if that is not everything.
+reader has a position in the ring; a wake-up brings it everything since then, in writes of bounded
+size, so that a reader that does not read has no more than one of them.  A reader that is slower
+than the events holds up no other: it finds what the ring still has, and a ``resync`` if that is not
+everything.
 
     event: hello    the first: the revision from which the stream goes on, and its reader
     event: change   an event of the record, as ``interlock observe --json`` prints it
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 MOST_EVENTS = 20_000
 MOST_BYTES = 16 * 1024 * 1024
+MOST_WRITTEN = 256 * 1024
+"""Bytes after which a write takes no further event."""
 HEARTBEAT = 15.0
 """Seconds between two moments at which a silent stream says that it lives."""
 TOGETHER = 0.05
@@ -67,7 +70,7 @@ class EventRing:
         self.ended = False
         self._waiters: list[asyncio.Future[None]] = []
         self._heartbeat: asyncio.TimerHandle | None = None
-        self._joined: tuple[int, int, bytes] = (0, 0, b"")
+        self._joined: tuple[int, int, tuple[bytes, int]] = (0, 0, (b"", 0))
 
     @property
     def end(self) -> int:
@@ -111,14 +114,18 @@ class EventRing:
             number -= 1
         return number
 
-    def since(self, number: int, nouns: Collection[str] = ()) -> bytes | None:
-        """The events from this number on, as one write; None if some are gone."""
+    def since(self, number: int, nouns: Collection[str] = ()) -> tuple[bytes, int] | None:
+        """One write of the events from this number on, and where the next write begins.
+
+        None if some of them are gone.
+        """
         if number < self._first:
             return None
-        if not nouns:
-            return self._all_since(number)
-        found = islice(self._events, number - self._first, None)
-        return b"".join(each.data for each in found if not each.noun or each.noun in nouns)
+        if nouns:
+            return self._write(number, nouns)
+        if self._joined[:2] != (number, self.end):  # most readers are at the same position
+            self._joined = (number, self.end, self._write(number))
+        return self._joined[2]
 
     async def wait(self, number: int) -> bool:
         """Wait until there is an event of this number; False if it is time for a heartbeat.
@@ -139,12 +146,17 @@ class EventRing:
     def _has(self, number: int) -> bool:
         return self.ended or number < self.end
 
-    def _all_since(self, number: int) -> bytes:
-        end = self.end
-        if self._joined[:2] != (number, end):  # most readers are at the same position
-            found = islice(self._events, number - self._first, None)
-            self._joined = (number, end, b"".join(each.data for each in found))
-        return self._joined[2]
+    def _write(self, number: int, nouns: Collection[str] = ()) -> tuple[bytes, int]:
+        found: list[bytes] = []
+        size = 0
+        for event in islice(self._events, number - self._first, None):
+            if size >= MOST_WRITTEN:
+                break
+            number += 1
+            if not nouns or not event.noun or event.noun in nouns:
+                found.append(event.data)
+                size += len(event.data)
+        return b"".join(found), number
 
     def _beat(self) -> None:
         self._heartbeat = None
@@ -175,8 +187,7 @@ async def stream(
         data = b""
         if await ring.wait(number):
             found = ring.since(number, nouns)
-            number = ring.end
-            data = _missed(ring) if found is None else found
+            data, number = (_missed(ring), ring.end) if found is None else found
         if not data and clock() - written >= HEARTBEAT / 2:
             data = b": still here\n\n"
         if data:
@@ -265,12 +276,10 @@ class EventFeed:
     def _begin(self, revision: int) -> None:
         """The store is open: earlier readers may have missed events."""
         ring = self._ring
-        again = ring.revision > 0
         ring.restart(revision)
         ring.state = "back"
-        if again:
-            said = [message("store", {"state": "back"}), message("resync", {"revision": revision})]
-            ring.add([RingEvent(revision, "", each) for each in said], revision)
+        said = [message("store", {"state": "back"}), message("resync", {"revision": revision})]
+        ring.add([RingEvent(revision, "", each) for each in said], revision)
 
     def _say(self, state: str) -> None:
         if self._ring.state != state:

@@ -23,20 +23,20 @@ import base64
 import os
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from interlock.client import begun
 from interlock.core import validate
-from interlock.core.wait import SESSION_CALLER
-from interlock.errors import InterlockError
+from interlock.errors import BadInput, InterlockError
 from interlock.faces.http.access import Caller, Refused
 from interlock.faces.http.mcp_session import McpSession, MessageStream, OpenStream
 from interlock.faces.http.sessions import require_speaker
 from interlock.faces.mcp.agent import ConnectedAgent
 from interlock.faces.mcp.jsonrpc import (
+    HANDSHAKE,
     INVALID_PARAMS,
     NO_METHOD,
     PARSE_ERROR,
@@ -62,6 +62,11 @@ MOST = 1000
 TTL = 30.0
 """Seconds after which the session of a model expires if this server is killed."""
 LOOK = 5.0
+MOST_OF_CALLER = 500
+"""Sessions of one caller, of the ``MOST`` that all share."""
+_LAST_CALLS = 0.5
+"""Seconds that calls have to be answered when the server ends."""
+_WITH_BATCHES = "2025-03-26"
 _MISMATCH = -32020
 _STATUS = {PARSE_ERROR: 400, INVALID_PARAMS: 400, WRONG_VERSION: 400, NO_METHOD: 404}
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -88,8 +93,24 @@ class McpSessions:
         self._lock = threading.Lock()
         self._by_handle: dict[str, McpSession] = {}
         self._by_agent: dict[tuple[Caller, str], McpSession] = {}
+        self._swept: dict[tuple[Caller, str], None] = {}
+        """Agents without a handle whose sessions were ended here: their next answer says so."""
+        self._stopped = False
         self._updates = ResourceUpdates(lambda: clients.store)
         self._streams: set[OpenStream] = set()
+
+    def may_wait(self, body: bytes) -> bool:
+        """Whether a POST asks to wait; all others are answered soon."""
+        message = _decoded_body(body)
+        return any(map(self._asks_to_wait, message if isinstance(message, list) else [message]))
+
+    def _asks_to_wait(self, message: object) -> bool:
+        if not isinstance(message, dict) or message.get("method") != "tools/call":
+            return False
+        params = message.get("params")
+        params = params if isinstance(params, dict) else {}
+        tool, arguments = self._tools.find(str(params.get("name"))), params.get("arguments")
+        return tool is not None and tool.may_wait(arguments if isinstance(arguments, dict) else {})
 
     def receive(
         self,
@@ -100,24 +121,31 @@ class McpSessions:
         gone: threading.Event,
     ) -> McpAnswer:
         """Answer a POST; a call that waits ends when its client is ``gone``."""
-        try:
-            message = msgspec.json.decode(body)
-        except (ValueError, RecursionError):
-            message = None
-        version = stateless_version(message)
-        if version is not None or headers.get("mcp-protocol-version") in STATELESS:
-            return self._stateless(body, message, headers, self._of_agent(caller, agent), gone)
+        message, said = _decoded_body(body), headers.get("mcp-protocol-version")
+        if stateless_version(message) is not None or said in STATELESS:
+            with self._of_agent(caller, agent) as session:
+                return self._stateless(body, message, headers, session, gone)
         if isinstance(message, dict) and message.get("method") == "initialize":
             return self._begin(body, caller, agent)
-        session = self._found(caller, headers.get(HEADER)) or self._of_agent(caller, agent)
-        return self._answered(session, session.server, body, errors=False)
+        if said is not None and said not in HANDSHAKE:
+            raise BadInput(f"MCP-Protocol-Version is one of {', '.join((*HANDSHAKE, *STATELESS))}")
+        if isinstance(message, list) and said not in (None, _WITH_BATCHES):
+            raise BadInput(f"a batch is of version {_WITH_BATCHES}; send one message at a time")
+        handle = headers.get(HEADER)
+        using = self._of_agent(caller, agent) if handle is None else self._of_handle(caller, handle)
+        with using as session:
+            if isinstance(message, list):  # its client may leave long before its last call
+                return self._cancelled_when(gone, session.tool_server(), body, errors=False)
+            return _answered(session.server, body, errors=False)
 
     def stream(self, caller: Caller, handle: str | None) -> OpenStream:
         """The stream of the session of a handle, for ``GET``."""
-        session = self._found(caller, handle)
-        if session is None or session.messages is None:
+        if handle is None:
             raise Refused(405, "wrong_method", "a stream is that of a session; send its handle")
-        return self._opened(OpenStream(session, session.messages, session.server))
+        with self._of_handle(caller, handle) as session:
+            if session.messages is None:
+                raise Refused(405, "wrong_method", "this session has no stream")
+            return self._opened(OpenStream(session, session.messages, session.server))
 
     def closed(self, stream: OpenStream) -> None:
         """The connection of a stream is over."""
@@ -128,22 +156,22 @@ class McpSessions:
         stream.close()
 
     def stop(self) -> None:
-        """End all streams: the server ends."""
+        """End all streams and waits: the server ends, and its sessions soon after."""
         with self._lock:
-            streams = tuple(self._streams)
+            self._stopped = True
+            streams, sessions = tuple(self._streams), self._all()
         for each in streams:
             each.end()
+        for session in sessions:
+            session.stop()
 
     def end(self, caller: Caller, handle: str | None) -> bool:
         """End the session of a handle; False if there is none."""
-        try:
-            session = self._found(caller, handle)
-        except Refused:
-            return False
-        if session is None or handle is None:
-            return False
         with self._lock:
-            self._by_handle.pop(handle, None)
+            session = self._by_handle.get(handle or "")
+            if session is None or session.caller != caller:
+                return False
+            del self._by_handle[handle or ""]
         _leave(session)
         return True
 
@@ -151,7 +179,11 @@ class McpSessions:
         """End the sessions that were not used for so long."""
         before = time.monotonic() - idle
         with self._lock:
-            old = [*_taken_out(self._by_handle, before), *_taken_out(self._by_agent, before)]
+            named = _taken_out(self._by_agent, before)
+            old = [*_taken_out(self._by_handle, before).values(), *named.values()]
+            self._swept |= dict.fromkeys(key for key, each in named.items() if each.agent.joined)
+            while len(self._swept) > MOST:
+                del self._swept[next(iter(self._swept))]
         for session in old:
             _leave(session)
 
@@ -160,22 +192,25 @@ class McpSessions:
         while not stopped.wait(LOOK):
             self.sweep()
         with self._lock:
-            left = [*self._by_handle.values(), *self._by_agent.values()]
+            left = self._all()
             self._by_handle.clear()
             self._by_agent.clear()
+        ends = time.monotonic() + _LAST_CALLS
         for session in left:
+            session.stop()
+        for session in left:  # a call that is answered may still need its session
+            session.finish(ends - time.monotonic())
             _leave(session)
 
     def _begin(self, body: bytes, caller: Caller, agent: str) -> McpAnswer:
         session = self._made(caller, agent or self._own_name(caller), named=True)
-        done = self._answered(session, session.server, body, errors=False)
-        if b'"error"' in done.body[:60]:
+        done = _answered(session.server, body, errors=False)
+        if not done.body or _error_code(done.body) is not None:
             return done
         handle = os.urandom(24).hex()
         session.messages = MessageStream(session.server.tell_again)
         with self._lock:
-            if len(self._by_handle) >= MOST:
-                raise Refused(503, "too_many", f"{MOST} sessions are open here already")
+            self._make_room(self._by_handle, caller)
             self._by_handle[handle] = session
         return done._replace(session=handle)
 
@@ -198,11 +233,20 @@ class McpSessions:
         server = session.tool_server()
         if isinstance(message, dict) and message.get("method") == "subscriptions/listen":
             return self._listening(session, server, body)
-        watch = threading.Thread(target=_cancel_when, args=(gone, server), daemon=True)
         if isinstance(message, dict) and message.get("method") == "tools/call":
-            watch.start()
+            return self._cancelled_when(gone, server, body, errors=True)
+        return _answered(server, body, errors=True)
+
+    def _cancelled_when(
+        self, gone: threading.Event, server: ToolServer, body: bytes, *, errors: bool
+    ) -> McpAnswer:
+        """Let the core answer; what runs is cancelled when the client is gone."""
+        if gone.is_set():
+            server.cancel()
+        watch = threading.Thread(target=_cancel_when, args=(gone, server), daemon=True)
+        watch.start()
         try:
-            return self._answered(session, server, body, errors=True)
+            return _answered(server, body, errors=errors)
         finally:
             gone.set()
 
@@ -221,62 +265,81 @@ class McpSessions:
             stream.session.running += 1
         return stream
 
-    def _answered(
-        self, session: McpSession, server: ToolServer, body: bytes, *, errors: bool
-    ) -> McpAnswer:
-        """Let the core answer."""
+    @contextmanager
+    def _of_handle(self, caller: Caller, handle: str) -> Iterator[McpSession]:
+        """The session of a handle; it is in use until the block ends."""
         with self._lock:
+            session = self._by_handle.get(handle)
+            if session is None or session.caller != caller:
+                raise Refused(404, "no_route", "this session is over; begin with initialize again")
             session.running += 1
-        found: list[bytes] = []
+        yield from self._in_use(session)
+
+    @contextmanager
+    def _of_agent(self, caller: Caller, agent: str) -> Iterator[McpSession]:
+        """The session of an agent without a handle; it is in use until the block ends."""
+        key = caller, agent or self._own_name(caller)
+        with self._lock:
+            session = self._by_agent.get(key)
+            if session is None:
+                expired = key in self._swept
+                session = self._made(*key, named=bool(key[1]), expired=expired)
+                self._make_room(self._by_agent, caller)
+                self._swept.pop(key, None)
+                self._by_agent[key] = session
+            session.running += 1
+        yield from self._in_use(session)
+
+    def _in_use(self, session: McpSession) -> Iterator[McpSession]:
         try:
-            server.receive(body, found.append)
+            yield session
         finally:
             with self._lock:
                 session.running -= 1
                 session.used = time.monotonic()
-        return _answer(b"".join(found), errors=errors)
 
-    def _found(self, caller: Caller, handle: str | None) -> McpSession | None:
-        if handle is None:
-            return None
-        with self._lock:
-            session = self._by_handle.get(handle)
-        if session is None or session.caller != caller:
-            raise Refused(404, "no_route", "this session is over; begin with initialize again")
-        return session
+    def _make_room(self, kept: dict[K, McpSession], caller: Caller) -> None:
+        """Refuse one session more, if that cannot be: no caller may use up what all share."""
+        if self._stopped:
+            raise Refused(503, "stopped", "the server ends; call again later")
+        own = [key for key, each in kept.items() if each.caller == caller]
+        if len(own) >= MOST_OF_CALLER or len(kept) >= MOST:
+            unused = [key for key in own if not (kept[key].running or kept[key].agent.joined)]
+            if not unused:
+                most = MOST_OF_CALLER if len(own) >= MOST_OF_CALLER else MOST
+                raise Refused(503, "too_many", f"{most} sessions are open here already")
+            del kept[unused[0]]  # it never did anything
 
-    def _of_agent(self, caller: Caller, agent: str) -> McpSession:
-        name = agent or ("" if self._open else caller.agent)
-        with self._lock:
-            session = self._by_agent.get((caller, name))
-            if session is None:
-                session = self._made(caller, name, named=bool(name))
-                if len(self._by_agent) >= MOST:
-                    raise Refused(503, "too_many", f"{MOST} sessions are open here already")
-                self._by_agent[caller, name] = session
-            return session
+    def _all(self) -> list[McpSession]:
+        return [*self._by_handle.values(), *self._by_agent.values()]
 
     def _own_name(self, caller: Caller) -> str:
         """The name of an agent whose address has none; empty for one that is made up."""
         return "" if self._open else caller.agent
 
-    def _made(self, caller: Caller, name: str, *, named: bool) -> McpSession:
+    def _made(self, caller: Caller, name: str, *, named: bool, expired: bool = False) -> McpSession:
         if name:
             require_speaker(caller, validate.own_agent_name(name))
-        agent = ConnectedAgent(self._tools, self._connect, name=name, longest_wait=self._longest)
+        agent = ConnectedAgent(
+            self._tools, self._connect, name=name, longest_wait=self._longest, expired=expired
+        )
         return McpSession(caller, agent, self._tools, self._updates, named=named)
 
     def _connect(self, agent: str) -> Fleet:
-        store = self._clients.store
-        fleet = begun(store, agent, ttl=TTL, caller=SESSION_CALLER, shared=True)
-        fleet.context.runner.via = "mcp"
-        return fleet
+        return self._clients.begin(agent, ttl=TTL, via="mcp")
 
 
-def _taken_out(kept: dict[K, McpSession], before: float) -> list[McpSession]:
+def _taken_out(kept: dict[K, McpSession], before: float) -> dict[K, McpSession]:
     """Remove the sessions that were last used before a moment, and return them."""
     old = [key for key, each in kept.items() if each.used < before and not each.running]
-    return [kept.pop(key) for key in old]
+    return {key: kept.pop(key) for key in old}
+
+
+def _decoded_body(body: bytes) -> Any:  # noqa: ANN401 - any JSON
+    try:
+        return msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        return None  # the core refuses it
 
 
 def _mismatch(message: Json, headers: dict[str, str]) -> str:
@@ -314,6 +377,13 @@ def _error_code(data: bytes) -> int | None:
     return error.get("code") if isinstance(error, dict) else None
 
 
+def _answered(server: ToolServer, body: bytes, *, errors: bool) -> McpAnswer:
+    """Let the core answer."""
+    found: list[bytes] = []
+    server.receive(body, found.append)
+    return _answer(b"".join(found), errors=errors)
+
+
 def _answer(data: bytes, *, errors: bool) -> McpAnswer:
     """A message as the answer to a POST; an error of the protocol has a status of its own."""
     if not data:
@@ -330,6 +400,7 @@ def _cancel_when(gone: threading.Event, server: ToolServer) -> None:
 
 
 def _leave(session: McpSession) -> None:
+    session.stop()
     session.server.close()
     if session.messages is not None:
         session.messages.close()

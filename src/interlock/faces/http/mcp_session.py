@@ -141,7 +141,23 @@ class McpSession:
         self._tools = tools
         self._updates = updates
         self._named = named
+        self._calls: set[ToolCall] = set()
+        self._changed = threading.Condition()
+        self._stopped = False
         self.server = self.tool_server()
+
+    def stop(self) -> None:
+        """Let all calls stop waiting: the session is about to end."""
+        with self._changed:
+            self._stopped = True
+            calls = tuple(self._calls)
+        for call in calls:
+            call.stop()
+
+    def finish(self, seconds: float) -> None:
+        """Wait until no call runs, at most this long."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._calls, max(0.0, seconds))
 
     def tool_server(self) -> ToolServer:
         """The protocol in front of this agent; a request that stands alone has one of its own."""
@@ -184,4 +200,13 @@ class McpSession:
                 return ToolAnswer(said, failed=True)
         if not self._named:
             return ToolAnswer(_NAMELESS, failed=True)
-        return self.agent.call(call)
+        with self._changed:
+            self._calls.add(call)
+            if self._stopped:
+                call.stop()
+        try:
+            return self.agent.call(call)
+        finally:
+            with self._changed:
+                self._calls.discard(call)
+                self._changed.notify_all()

@@ -79,9 +79,9 @@ class Endpoint:
         return self.operation.joins is not None and self.operation.joins(request)
 
     def may_wait(self, request: Request) -> bool:
-        """Whether a call may take long: it waits, or asks something that may not answer soon."""
-        waits = [each for each in self.fields.values() if each.forever or each.name == "timeout"]
-        return any(getattr(request, each.attribute) != 0.0 for each in waits)
+        """Whether a call may take long, since it waits for something."""
+        named = {each.name: getattr(request, each.attribute) for each in self.fields.values()}
+        return self._tool.may_wait(named)
 
     def from_body(self, body: bytes, longest: float = LONGEST_WAIT) -> Request:
         """The request that a JSON object asks for."""
@@ -152,7 +152,7 @@ def error_answer(error: Exception) -> tuple[int, bytes, dict[str, str]]:
     about: Json = {"error": error.code, "message": one_line(str(error))}
     if mistakes := getattr(error, "mistakes", ()):
         about["mistakes"] = [one_line(each) for each in mistakes]
-    later = isinstance(error, StoreTrouble) and error.http_status == StoreTrouble.http_status
+    later = error.http_status == StoreTrouble.http_status
     return error.http_status, encoded(about), {"Retry-After": "1"} if later else {}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Mapping
+from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.responses import Response
@@ -63,7 +64,10 @@ def json_reply(status: int, body: bytes, headers: Mapping[str, str] | None = Non
 
 def error_reply(error: Exception) -> Response:
     """The reply for an error."""
-    return json_reply(*error_answer(error))
+    response = json_reply(*error_answer(error))
+    if response.status_code == HTTPStatus.UNAUTHORIZED:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
 
 
 async def failed(_: Request, error: Exception) -> Response:
@@ -81,9 +85,10 @@ async def no_route(request: Request, _: Exception | None = None) -> Response:
     return error_reply(Refused(404, "no_route", said))
 
 
-async def no_method(request: Request, _: Exception | None = None) -> Response:
+async def no_method(request: Request, error: Exception | None = None) -> Response:
     """The reply for a method that is not for this path."""
     said = f"{request.method[:20]} is not for this path; see /openapi.json"
     response = error_reply(Refused(405, "wrong_method", said))
-    response.headers["Allow"] = "POST" if request.method == "GET" else "GET, POST"
+    allowed = getattr(error, "headers", None) or {"Allow": "POST"}  # an operation has no other one
+    response.headers["Allow"] = allowed["Allow"]
     return response

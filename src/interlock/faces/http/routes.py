@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import wraps
+from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlencode
 
@@ -13,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from interlock.errors import BadInput, InterlockError
 from interlock.faces.http import a2a, assets, mcp
-from interlock.faces.http.access import Caller, Refused, needed, require
+from interlock.faces.http.access import REMEMBERED, Caller, Refused, needed, require
 from interlock.faces.http.calls import Actor, carry_out, is_own
 from interlock.faces.http.events import stream
 from interlock.faces.http.operations import answer, endpoints
@@ -27,6 +29,7 @@ from interlock.faces.http.replies import (
 )
 from interlock.faces.http.sessions import AGENT_HEADER, HEADER, require_named, session_request
 from interlock.faces.json_output import encoded
+from interlock.runtime import observe
 from interlock.version import __version__
 
 if TYPE_CHECKING:
@@ -49,6 +52,10 @@ def answered(handler: Handler) -> Handler:
             return await handler(self, request)
         except InterlockError as error:
             return error_reply(error)
+        except asyncio.CancelledError:
+            if not self._server.stopping.is_set():
+                raise
+            return error_reply(Refused(503, "stopped", "the server ends; call again later"))
 
     return answering
 
@@ -86,14 +93,14 @@ class Routes:
         """The stream of events."""
         server = self._server
         caller = await self._caller(request)
-        nouns = frozenset(
-            word for each in request.query_params.getlist("noun") for word in each.split(",")
-        )
+        words = [word for each in request.query_params.getlist("noun") for word in each.split(",")]
+        nouns = observe.nouns(filter(None, words))
         if server.streams >= MOST_STREAMS:
             raise Refused(503, "too_many", f"{MOST_STREAMS} streams are open here already")
         about = {"version": __version__, "role": caller.role, "agent": caller.agent}
         after = _revision(request.headers.get("last-event-id") or request.query_params.get("after"))
-        return _EventResponse(server, stream(server.ring, about, after, nouns))
+        content = self._while_allowed(request, stream(server.ring, about, after, nouns))
+        return _EventResponse(server, content)
 
     @answered
     async def overview(self, request: Request) -> Response:
@@ -107,10 +114,10 @@ class Routes:
     @answered
     async def healthz(self, request: Request) -> Response:
         """Whether the store takes a commit and shows it again."""
-        from interlock.faces.http.health import healthz
-
         server = self._server
-        about, status = await server.in_thread(lambda: healthz(server.clients))
+        about, status = await server.health()
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not server.access.open:
+            return json_reply(status, encoded({"status": about["status"]}))  # no token is known now
         try:
             await self._caller(request)
         except Refused:  # a balancer has no token, and needs no more than this
@@ -127,7 +134,8 @@ class Routes:
             ended = await server.in_thread(lambda: server.mcp.end(caller, handle))
             return Response(status_code=204 if ended else 404)
         if request.method == "GET":
-            return self._streamed(await server.in_thread(lambda: server.mcp.stream(caller, handle)))
+            opened = await server.in_thread(lambda: server.mcp.stream(caller, handle))
+            return self._streamed(request, opened)
         body, headers = await read_body(request), dict(request.headers)
         agent = request.query_params.get("agent", "")
         gone = threading.Event()
@@ -135,9 +143,10 @@ class Routes:
         def receive() -> mcp.McpAnswer:
             return server.mcp.receive(body, headers, caller, agent, gone)
 
-        found, _ = await until_left(request, server.waiting(receive), gone)
+        work = server.waiting if server.mcp.may_wait(body) else server.in_thread
+        found, _ = await until_left(request, work(receive), gone)
         if found.stream is not None:
-            return self._streamed(found.stream)
+            return self._streamed(request, found.stream)
         more = {"Mcp-Session-Id": found.session} if found.session else {}
         return json_reply(found.status, found.body, more)
 
@@ -228,12 +237,13 @@ class Routes:
         require(caller, role, repr(name))
         return await carry_out(self._server, request, endpoint, asked, actor)
 
-    def _streamed(self, stream: OpenStream) -> Response:
+    def _streamed(self, request: Request, stream: OpenStream) -> Response:
         server = self._server
         if server.streams >= MOST_STREAMS:
             server.mcp.closed(stream)
             raise Refused(503, "too_many", f"{MOST_STREAMS} streams are open here already")
-        return _EventResponse(server, stream.messages.events(), lambda: server.mcp.closed(stream))
+        content = self._while_allowed(request, stream.messages.events())
+        return _EventResponse(server, content, lambda: server.mcp.closed(stream))
 
     async def _actor(self, request: Request, caller: Caller) -> Actor:
         """In whose name a request acts: that of its session, else that of its token."""
@@ -245,6 +255,23 @@ class Routes:
             actor = Actor(agent, session)
         require_named(request.headers.get(AGENT_HEADER), actor.agent)
         return actor
+
+    async def _while_allowed(
+        self, request: Request, content: AsyncIterator[bytes]
+    ) -> AsyncIterator[bytes]:
+        """A stream that ends when its token is revoked."""
+        clock = asyncio.get_running_loop().time
+        checked = clock()
+        async for data in content:
+            if clock() - checked >= REMEMBERED:
+                try:
+                    await self._caller(request)
+                except Refused:
+                    return
+                except InterlockError:  # the store is away: it cannot say
+                    pass
+                checked = clock()
+            yield data
 
     async def _caller(self, request: Request) -> Caller:
         access = self._server.access

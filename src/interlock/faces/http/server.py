@@ -1,7 +1,8 @@
 """``interlock up``: sockets, start and shutdown.
 
 The server ends within a second of SIGTERM or Ctrl-C, with the status 0: it first ends the streams
-and waits, then lets the other requests finish, then closes the store.
+and waits, then lets the other requests finish, ends the sessions of models and closes the store.
+While the store does not answer it takes longer, since calls to it cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -111,10 +112,9 @@ def _access(request: UpRequest, agent: str, tokens: StoreTokens) -> Access:
     from interlock.faces.http.access import Access, is_loopback, listening_names
 
     local = is_loopback(request.host)
-    names = [] if local else listening_names(request.host)
     return Access(
         agent=agent,
-        hosts={*request.allow_host, *names},
+        hosts={*request.allow_host, *listening_names(request.host)},
         open_=(request.socket is not None or local) and not request.require_token,
         tokens=tokens,
     )
@@ -260,4 +260,6 @@ def _is_dead_socket(path: str) -> bool:
 
 def _address(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - it is no address for others
+        host = socket.gethostname()
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"

@@ -49,6 +49,7 @@ _REMEMBERED = 10_000
 _STORE_GONE = (Lapsed, StoreClosed, StoreMissing, StoreMoved)
 """After these the next call connects again."""
 _ENDED = "the connection ended while this call waited; nothing was acquired or claimed"
+_OVER = "the connection has ended, and with it the session; connect again"
 _EXPIRED = (
     "--- your session expired, since it was not renewed in time: locks and tasks that you held are"
     " released and may have another owner; a new session begins with the next call ---"
@@ -69,6 +70,7 @@ class ConnectedAgent:
         name: str = "",
         local: bool = False,
         longest_wait: float = LONGEST_WAIT,
+        expired: bool = False,
     ) -> None:
         self._tools = tools
         self._connect = connect
@@ -77,11 +79,13 @@ class ConnectedAgent:
         self._longest = longest_wait
         self._lock = threading.Lock()
         self._fleet: Fleet | None = None
-        self._expired = False
+        self._left = False
+        self._expired = expired
         """Whether a session expired, and no answer has said so yet."""
         self._told: dict[str, None] = {}
         """The messages that answers have brought along."""
-        self._stop = ""
+        self._stop = ("", "")
+        """The session that was asked to stop, and the words of that."""
 
     def call(self, call: ToolCall) -> ToolAnswer:
         """Carry a call out; the answer brings along what the agent should know."""
@@ -110,6 +114,11 @@ class ConnectedAgent:
         return self._joined("")
 
     @property
+    def joined(self) -> bool:
+        """Whether it has a session."""
+        return self._fleet is not None
+
+    @property
     def name(self) -> str:
         """The name of the agent; empty before its first call, unless it was given one."""
         return self._name
@@ -123,14 +132,17 @@ class ConnectedAgent:
         return fleet.store
 
     def leave(self) -> None:
-        """End the session, which releases everything."""
+        """End the session, which releases everything; no later call begins another one."""
         with self._lock:
+            self._left = True
             fleet, self._fleet = self._fleet, None
         if fleet is not None:
             fleet.close()
 
     def _joined(self, client: str) -> Fleet:
         with self._lock:
+            if self._left:
+                raise Lapsed(_OVER)
             fleet = self._fleet
             if fleet is not None and not fleet.store.missing:
                 lease = fleet.context.session_lease
@@ -185,16 +197,22 @@ class ConnectedAgent:
             pass
         except Exception as error:  # noqa: BLE001 - a bug must not hide the answer
             _log(error)
-        return list(filter(None, [_EXPIRED if expired else "", self._stop, text]))
+        return list(filter(None, [_EXPIRED if expired else "", self._stop_of(fleet), text]))
 
     def _mail(self, fleet: Fleet) -> str:
         if not drive(_may_have_mail(self._name), fleet.store):
             return ""
         found = fleet.messages.inbox(limit=_LOOKED_AT)
         stops = [each for each in found.messages if each.kind == "stop"]
-        if stops and not self._stop:
-            self._stop = self._asked_to_stop(fleet, stops)
+        if stops and not self._stop_of(fleet):
+            self._stop = _session(fleet), self._asked_to_stop(fleet, stops)
         return self._unread(found.messages, more=found.more)
+
+    def _stop_of(self, fleet: Fleet | None) -> str:
+        """The words of a stop; a later session was not asked."""
+        session, said = self._stop
+        fleet = fleet or self._fleet
+        return said if fleet is not None and session == _session(fleet) else ""
 
     def _unread(self, messages: tuple[Received, ...], *, more: bool) -> str:
         others = [each for each in messages if each.kind != "stop"]
@@ -223,6 +241,10 @@ def _may_have_mail(agent: str) -> Op[bool]:
     mine, topics = Range(keys.unread(agent), limit=1), Range(keys.TOPICS, limit=1)
     snapshot = yield Read(mine, topics)
     return any(snapshot.ranges[each] for each in (mine, topics))
+
+
+def _session(fleet: Fleet) -> str:
+    return fleet.context.identity.actor.session
 
 
 def _item(key: str) -> Op[Any]:

@@ -128,6 +128,7 @@ class ToolServer:
         self._subscriptions: Subscriptions | None = None
         self._client = ""
         self._running: dict[tuple[type, Id], ToolCall] = {}
+        self._cancelled = False
         self._lock = threading.Lock()
 
     def receive(self, data: bytes, send: Send) -> None:
@@ -161,8 +162,9 @@ class ToolServer:
             subscriptions.close()
 
     def cancel(self) -> None:
-        """Cancel the calls that run: no caller wants their answers."""
+        """Cancel the calls that run, and those that begin later: no caller wants their answers."""
         with self._lock:
+            self._cancelled = True
             running = tuple(self._running.values())
         for call in running:
             call.cancel()
@@ -296,11 +298,13 @@ class ToolServer:
             if len(self._running) >= MOST_CALLS:
                 raise ProtocolError(TOO_MANY, f"{MOST_CALLS} calls run already; wait for one")
             self._running[key] = call
+            if self._cancelled:
+                call.cancel()
         self._start(lambda: self._run(key, call, send, stateless=stateless))
 
     def _run(self, key: tuple[type, Id], call: ToolCall, send: Send, *, stateless: bool) -> None:
         try:
-            answer = self._call(call)
+            answer = ToolAnswer("") if call.cancelled else self._call(call)
         except Exception as error:  # noqa: BLE001 - a bug must not leave a call without an answer
             answer = ToolAnswer(f"unexpected {type(error).__name__}; report it", failed=True)
         with self._lock:

@@ -39,8 +39,6 @@ RARE = frozenset({"backoff", "backoff_most", "cached", "given", "max_hold", "tok
 """Arguments that the default set does not list: a session needs no token, for example."""
 _STREAMED = frozenset({"follow"})
 """Arguments of a stream: a tool answers once."""
-_WAITS = {"query": "timeout"}
-"""Arguments for how long a call waits, beside those that may be ``forever``."""
 _TYPES = {
     "body": "string", "count": "integer", "duration": "string", "flag": "boolean", "int": "integer",
     "name": "string", "path": "string", "text": "string", "values": "object",
@@ -102,10 +100,15 @@ class McpTool:
         except msgspec.ValidationError as error:
             raise BadInput(f"{self.name}: {error}") from None
 
+    def may_wait(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call with these arguments may take long, since it waits for something."""
+        waits = [each for each in self.fields.values() if each.waits]
+        return any(_is_wait(arguments.get(each.name, each.default)) for each in waits)
+
     def cut_wait(self, given: Json, longest: float) -> bool:
         """Limit how long the call waits: a host gives up on a call that takes too long."""
         for field in self.fields.values():
-            if not field.forever and _WAITS.get(self.operation.name) != field.name:
+            if not field.waits:
                 continue
             if field.name not in given and field.default is not None:
                 continue
@@ -230,6 +233,13 @@ def _paths(operation: Operation) -> frozenset[str]:
 def _described(field: Field) -> Json:
     kind = _LIST if field.repeats else {"type": _TYPES[field.kind]} if field.kind in _TYPES else {}
     return {**kind, "description": in_argument_words(field.help)}
+
+
+def _is_wait(said: Any) -> bool:  # noqa: ANN401 - an argument that is not checked yet
+    try:
+        return said is None or validate.wait_time(said) > 0
+    except BadInput:  # it is refused at once
+        return False
 
 
 def _value(field: Field, said: object) -> object:

@@ -52,7 +52,8 @@ class QueryAsk(Request, frozen=True, kw_only=True):
     text: Text = None
     data: Data = UNSET
     timeout: Annotated[
-        Duration | None, option("duration", "how long to wait for the answer; 30s unless set")
+        Duration | None,
+        option("duration", "how long to wait for the answer; 30s unless set", waits=True),
     ] = None
     cached: Annotated[
         Duration | None, option("duration", "accept an answer to the same question up to this age")

@@ -46,7 +46,10 @@ class RequestSend(Request, frozen=True, kw_only=True):
         option("text", "not carried out after that: 2h from now, or a time; 24h unless set"),
     ] = None
     wait: Annotated[
-        Duration, option("duration", "wait for the result; the request goes on if it takes longer")
+        Duration,
+        option(
+            "duration", "wait for the result; the request goes on if it takes longer", waits=True
+        ),
     ] = 0
     id: Annotated[
         str | None, option("name", "a name for it: a repeated call with it sends nothing twice")
@@ -68,7 +71,7 @@ class RequestResult(Request, frozen=True, kw_only=True):
     """The result of a request."""
 
     request: Id
-    wait: Annotated[Duration, option("duration", "wait for it, for so long")] = 0
+    wait: Annotated[Duration, option("duration", "wait for it, for so long", waits=True)] = 0
 
 
 class RequestCancel(Request, frozen=True, kw_only=True):
