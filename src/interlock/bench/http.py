@@ -166,7 +166,8 @@ def many_streams(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
 @contextmanager
 def _readers(port: int, wanted: int) -> Iterator[IO[str]]:
     """A process that reads all streams, so that it does not slow down the one that commits."""
-    words = [sys.executable, "-m", __name__, str(port), str(wanted)]
+    program = f"from {__name__} import read_streams; read_streams({port}, {wanted})"
+    words = [sys.executable, "-c", program]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)  # noqa: S603 - ourselves
     try:
         assert process.stdout is not None  # noqa: S101 - it is a pipe
@@ -177,7 +178,7 @@ def _readers(port: int, wanted: int) -> Iterator[IO[str]]:
         process.communicate()
 
 
-def _read_streams(port: int, wanted: int) -> None:
+def read_streams(port: int, wanted: int) -> None:
     """Open all streams, and print how many events were lost when the last one has come."""
     streams = {_stream(port): 0 for _ in range(STREAMS)}
     rest = dict.fromkeys(streams, b"")
@@ -206,7 +207,3 @@ def idle_memory(engine: BenchEngine, _: Sizes) -> Iterator[Row]:
         connection.close()
         time.sleep(1.0)  # its background work has begun by then
         yield Row(name="idle server", p50=served.memory(), unit="MB", target="60 MB")
-
-
-if __name__ == "__main__":
-    _read_streams(int(sys.argv[1]), int(sys.argv[2]))
