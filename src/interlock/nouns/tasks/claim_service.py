@@ -304,10 +304,12 @@ class ClaimService(ClaimAttempts):
         take = self._claim_optimistically
         if self.runner.capabilities.transacts:
             take = self._claim_in_transaction
-        several, attempt.over_budget = attempt.limit > 1 and not self.runner.budgeted, frozenset()
+        limit = attempt.limit
+        if self.runner.budgeted:  # each task is checked for itself
+            limit, attempt.over_budget = 1, frozenset()
         for last in (False, True):
-            if several and (claimed := (yield from self._claim_several(attempt, able))):
-                return claimed
+            if limit > 1 and (several := (yield from self._claim_several(attempt, able))):
+                return several
             outcome = yield from take(attempt, able)
             if outcome is None and attempt.over_budget:
                 outcome = yield from self._claim_beyond(attempt, able)
@@ -319,10 +321,7 @@ class ClaimService(ClaimAttempts):
                 return outcome
             if last or not (yield from self._housekeeping.step(identity.actor)):
                 break
-        reason = "no task that is ready is one that you can do"
-        if attempt.over_budget:
-            reason = "the ready tasks that you can do have used up their budgets; see 'budget show'"
-        return task_outcomes.NoTask(reason=reason)
+        return _no_task(attempt)
 
     def _claim_beyond(
         self, attempt: ClaimAttempt, able: frozenset[str]
@@ -532,6 +531,14 @@ def require_session(identity: Identity) -> Op[None]:
 
 def _claimed(outcome: task_outcomes.ClaimOutcome) -> tuple[task_outcomes.Claimed, ...]:
     return (outcome, *outcome.others) if isinstance(outcome, task_outcomes.Claimed) else ()
+
+
+def _no_task(attempt: ClaimAttempt) -> task_outcomes.NoTask:
+    """The answer to ``next`` that finds nothing to claim."""
+    reason = "no task that is ready is one that you can do"
+    if attempt.over_budget:
+        reason = "the ready tasks that you can do have used up their budgets; see 'budget show'"
+    return task_outcomes.NoTask(reason=reason)
 
 
 def _may_change(outcome: task_outcomes.ClaimOutcome) -> bool:
