@@ -443,3 +443,20 @@ def test_a_session_that_leaves_ends_what_it_reserved() -> None:
     ada.run(ada.agents.leave())
     bed.clock.advance(2)
     assert isinstance(waits.run().result(), r.Reserved)
+
+
+def test_a_list_of_all_repositories_names_each(
+    clients: tuple[Client, Client, Client, Testbed],
+) -> None:
+    ada, bob, _, _ = clients
+    reserve(ada, "src/a.py", repository="shop")
+    reserve(bob, "src/a.py", repository="bank")
+    reserve(bob, "src/a.py", repository="shop", on_conflict="queue")
+    found = ada.run(files(ada).list(all=True))
+    assert found.repository == ""
+    assert [(each.repository, each.holder, each.state) for each in found] == [
+        ("shop", "ada", "reserved"), ("bank", "bob", "reserved"), ("shop", "bob", "queued"),
+    ]  # fmt: skip
+    own = ada.run(files(ada).list(all=True, holder="bob"))
+    assert [each.repository for each in own] == ["bank", "shop"]
+    assert [each.holder for each in ada.run(files(ada).list(repository="bank"))] == ["bob"]
