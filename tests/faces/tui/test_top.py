@@ -25,17 +25,17 @@ from interlock.faces.tui import app as screen
 from interlock.faces.tui import bars
 from interlock.faces.tui import reader as reading
 from interlock.faces.tui.app import TopApp
-from interlock.faces.tui.board import (
+from interlock.faces.tui.screen_data import (
     RESERVED,
     Column,
-    Row,
-    View,
+    TableRow,
+    TableView,
     action,
     actions,
     offered,
-    read_board,
+    read_screen,
 )
-from interlock.faces.tui.spans import HeldSpan, Spans, bar
+from interlock.faces.tui.spans import Spans, TimelineSpan, bar
 from interlock.faces.tui.views import VIEWS
 from interlock.faces.tui.views.grants import WaitPicture
 from interlock.faces.tui.views.tasks import branches
@@ -54,6 +54,11 @@ class SharedStore(MemoryStore):
 
     def close(self) -> None:
         """Other clients use it."""
+
+
+@pytest.fixture(autouse=True)
+def _reads_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "LEAST_PAUSE", 0.02)
 
 
 @pytest.fixture
@@ -126,7 +131,7 @@ def test_no_row_has_two_actions_under_one_key(ada: Fleet, store: MemoryStore) ->
     ada.locks.acquire("merge")
     with opener(store)() as fleet:
         for view in VIEWS.values():
-            for row in read_board(fleet, view).view.rows:
+            for row in read_screen(fleet, view).view.rows:
                 keys = [each.key for each in row.actions]
                 assert len(set(keys)) == len(keys)
 
@@ -139,10 +144,10 @@ def test_views_and_counts_are_those_of_the_store(ada: Fleet, store: MemoryStore)
     ada.tasks.progress(claim.task, 0.5, "compiling", token=claim.token)
     ada.semaphores.acquire("builds", weight=2, capacity=3)
     with opener(store)() as fleet:
-        board = read_board(fleet, VIEWS["tasks"])
-        slots = read_board(fleet, VIEWS["locks"]).view.rows[0]
-    assert board.counts["tasks"] == 3
-    first = board.view.rows[0]
+        data = read_screen(fleet, VIEWS["tasks"])
+        slots = read_screen(fleet, VIEWS["locks"]).view.rows[0]
+    assert data.counts["tasks"] == 3
+    first = data.view.rows[0]
     assert first.cells[:4] == ("build.0", "running", "Build it", "ada")
     assert "50%" in first.cells[4]
     assert slots.cells[:3] == ("sem/builds", "2 of 3", "ada")
@@ -175,14 +180,14 @@ def test_the_tree_puts_each_task_below_what_it_waits_for(ada: Fleet, store: Memo
     drawn = [f"{lead}{task.task}" for task, lead, _ in branches(ada.tasks.list().tasks)]
     assert drawn == ["design", "├─ api", "│  └─ test", "└─ page", "alone"]
     with opener(store)() as fleet:
-        rows = read_board(fleet, VIEWS["tree"]).view.rows
+        rows = read_screen(fleet, VIEWS["tree"]).view.rows
     assert [row.cells[4] for row in rows] == ["", "", "page", "", ""]
     assert rows[2].thing == "task/test"
 
 
 def test_a_bar_has_the_names_of_holders_where_they_held() -> None:
-    def held(agent: str, begins: float, ends: float | None, kind: Any = "held") -> HeldSpan:
-        return HeldSpan(thing="lock/db", agent=agent, kind=kind, begins=begins, ends=ends)
+    def held(agent: str, begins: float, ends: float | None, kind: Any = "held") -> TimelineSpan:
+        return TimelineSpan(thing="lock/db", agent=agent, kind=kind, begins=begins, ends=ends)
 
     assert bar([held("ada", 10, 50), held("bob", 50, None)], 0, 100, 20) == "··┃ada━━━━┃bob━━━━━━"
     assert bar([held("eve", 30, 60, "waiting")], 0, 100, 20) == "······┆eve┄┄┄·······"
@@ -316,9 +321,11 @@ def test_a_capital_letter_does_only_what_the_dialog_names(
 ) -> None:
     """The key stands for another operation in another row."""
     ada.schedules.add("nightly", every=3600)
-    own = Row(key="1", cells=("s",), actions=actions(action("schedule pause", schedule="nightly")))
-    other = Row(key="2", cells=("a",), actions=actions(action("agent pause", name="ada")))
-    both = View(name="person", columns=(Column("what"),), empty="", toned=0, rows=(own, other))
+    own = TableRow(
+        key="1", cells=("s",), actions=actions(action("schedule pause", schedule="nightly"))
+    )
+    other = TableRow(key="2", cells=("a",), actions=actions(action("agent pause", name="ada")))
+    both = TableView(name="person", columns=(Column("what"),), empty="", toned=0, rows=(own, other))
     monkeypatch.setitem(VIEWS, "person", lambda _: both)
     app = top(opener(store))
 
@@ -382,7 +389,7 @@ def test_tasks_of_one_state_are_in_the_order_in_which_they_are_claimed(
     for name, priority in (("later", 9), ("soon", 1), ("usual", 5)):
         ada.tasks.publish(name, priority=priority)
     with opener(store)() as fleet:
-        rows = read_board(fleet, VIEWS["tasks"]).view.rows
+        rows = read_screen(fleet, VIEWS["tasks"]).view.rows
     assert [row.key for row in rows] == ["soon", "usual", "later"]
     claim = ada.tasks.next()
     assert isinstance(claim, interlock.Claimed)
@@ -442,7 +449,7 @@ def test_every_view_opens_by_its_key_and_says_what_to_do_first(store: MemoryStor
 
     async def play(pilot: Pilot[Any]) -> None:
         def is_shown(name: str) -> Callable[[], object]:
-            return lambda: app._board and app._board.view.name == name
+            return lambda: app._data and app._data.view.name == name
 
         for key, name in zip(bars.DIGITS, VIEWS, strict=False):
             await pilot.press(key)
@@ -539,8 +546,8 @@ def test_many_rows_keep_the_cursor_where_it_is(ada: Fleet, store: MemoryStore) -
 
 
 def test_columns_fit_and_the_widest_shrink() -> None:
-    view = View(name="x", columns=(Column("a"), Column("b"), Column("c")), empty="")
-    row = Row(key="1", cells=("short", "x" * 90, "y" * 50))
+    view = TableView(name="x", columns=(Column("a"), Column("b"), Column("c")), empty="")
+    row = TableRow(key="1", cells=("short", "x" * 90, "y" * 50))
     wide = bars.widths(view, [row], [0, 1, 2], 200)
     assert wide == {0: 5, 1: 90, 2: 50}
     for width in (100, 60, 30, 5):

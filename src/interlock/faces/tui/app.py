@@ -1,6 +1,7 @@
 """The screen: tabs with counts, a table, details, the log, and a status bar.
 
-It holds no state of the fleet but the last board; the threads of ``reader.py`` send it messages.
+It holds no state of the fleet but what was read last; the threads of ``reader.py`` send it
+messages.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from textual.widgets import DataTable, Input, RichLog, Static
 
 from interlock.core.safe_text import one_line, printable
 from interlock.faces.tui import bars
-from interlock.faces.tui.board import ZOOMS, Action, Board, Row, Tone, View
 from interlock.faces.tui.dialogs import ActionMenu, ConfirmDialog, HelpDialog, ViewMenu
-from interlock.faces.tui.reader import BoardReader, Opens, explain, perform
+from interlock.faces.tui.reader import Opens, ScreenReader, explain, perform
+from interlock.faces.tui.screen_data import ZOOMS, Action, ScreenData, TableRow, TableView, Tone
 from interlock.faces.tui.views import VIEWS
 from interlock.runtime.text import render
 
@@ -68,12 +69,12 @@ class TopApp(App[None]):
         ],
     ]
 
-    class BoardRead(Message):
-        """A board was read."""
+    class DataRead(Message):
+        """The store was read."""
 
-        def __init__(self, board: Board) -> None:
+        def __init__(self, data: ScreenData) -> None:
             super().__init__()
-            self.board = board
+            self.data = data
 
     class Seen(Message):
         """Events were recorded."""
@@ -110,19 +111,19 @@ class TopApp(App[None]):
         self._opens = opens
         self._place, self._agent = place, agent
         self._showing = view
-        self._board: Board | None = None
+        self._data: ScreenData | None = None
         self._read_at = time.monotonic()
         self._trouble = ""
         self._words: tuple[str, ...] = ()
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, TableRow] = {}
         self._shape: tuple[str, tuple[tuple[str, int], ...]] = ("", ())
         self._counts: dict[str, int] = {}
         self._question: tuple[str, str] | None = None
-        self.reader = BoardReader(
+        self.reader = ScreenReader(
             opens,
             view,
             every,
-            on_board=lambda board: self.post_message(self.BoardRead(board)),
+            on_data=lambda data: self.post_message(self.DataRead(data)),
             on_events=lambda found: self.post_message(self.Seen(found)),
             on_trouble=lambda text: self.post_message(self.Trouble(text)),
         )
@@ -165,7 +166,7 @@ class TopApp(App[None]):
         return self.query_one("#table", DataTable)
 
     @property
-    def row(self) -> Row | None:
+    def row(self) -> TableRow | None:
         """The row under the cursor."""
         rows = list(self._rows.values()) if self._has_widgets else []
         if not rows:
@@ -175,21 +176,21 @@ class TopApp(App[None]):
 
     # What the threads say
 
-    @on(BoardRead)
-    def board_read(self, message: BoardRead) -> None:
-        """Show a board, if it is of the view that is shown."""
-        if message.board.view.name != self._showing:
+    @on(DataRead)
+    def data_read(self, message: DataRead) -> None:
+        """Show what was read, if it is of the view that is open."""
+        if message.data.view.name != self._showing:
             return
         if self._trouble:
             self._log_line("the store answers again", "green")
-        self._board, self._trouble = message.board, ""
+        self._data, self._trouble = message.data, ""
         self._read_at = time.monotonic()
-        self._counts = dict(message.board.counts)
+        self._counts = dict(message.data.counts)
         self._paint()
 
     @on(Trouble)
     def store_trouble(self, message: Trouble) -> None:
-        """Say that the store does not answer; the last board stays."""
+        """Say that the store does not answer; what was read last stays."""
         if self._trouble != message.text:
             self._log_line(message.text, "bold red")
         self._trouble = message.text
@@ -234,8 +235,8 @@ class TopApp(App[None]):
         if not self._has_widgets:
             return
         self._paint_bars()
-        board = self._board
-        view = None if board is None or board.view.name != self._showing else board.view
+        data = self._data
+        view = None if data is None or data.view.name != self._showing else data.view
         if view is None:
             self._show_empty("reading the store ..." if not self._trouble else "")
             return
@@ -259,18 +260,18 @@ class TopApp(App[None]):
         empty.update(Text(text, justify="center"))
         self._detail("")
 
-    def _fill(self, view: View, rows: Sequence[Row]) -> None:
+    def _fill(self, view: TableView, rows: Sequence[TableRow]) -> None:
         """Change only the cells that changed, so that the cursor and the scroll stay."""
         width = self.size.width
-        shown = [at for at, column in enumerate(view.columns) if column.least <= width]
-        widths = bars.widths(view, rows, shown, width)
-        columns = tuple((view.columns[at].title, widths[at]) for at in shown)
+        visible = [at for at, column in enumerate(view.columns) if column.least <= width]
+        widths = bars.widths(view, rows, visible, width)
+        columns = tuple((view.columns[at].title, widths[at]) for at in visible)
         keys = [row.key for row in rows]
         old, table = self._rows, self.table
         if self._shape == (view.name, columns) and list(old) == keys:
             for row in rows:
                 if old[row.key].cells != row.cells or old[row.key].tone != row.tone:
-                    for number, text in enumerate(_texts(row, shown, view.toned)):
+                    for number, text in enumerate(_texts(row, visible, view.toned)):
                         table.update_cell(row.key, str(number), text)
         else:
             at, top = table.cursor_row, table.scroll_y
@@ -280,7 +281,7 @@ class TopApp(App[None]):
             for number, (title, wide) in enumerate(columns):
                 table.add_column(Text(title), key=str(number), width=wide)
             for row in rows:
-                table.add_row(*_texts(row, shown, view.toned), key=row.key)
+                table.add_row(*_texts(row, visible, view.toned), key=row.key)
             at = keys.index(keep) if keep in keys else min(at, len(keys) - 1)
             self._rows = {row.key: row for row in rows}
             table.move_cursor(row=at if same else 0, scroll=False)
@@ -291,11 +292,11 @@ class TopApp(App[None]):
     def _paint_bars(self) -> None:
         if not self._has_widgets:
             return
-        self.query_one("#head", Static).update(bars.head(self._place, self._board))
+        self.query_one("#head", Static).update(bars.head(self._place, self._data))
         tabs = bars.tabs(self._showing, self._counts, self.size.width)
         self.query_one("#tabs", Static).update(tabs)
         line = bars.status(
-            self._board,
+            self._data,
             trouble=self._trouble,
             age=time.monotonic() - self._read_at,
             words=self._words,
@@ -367,18 +368,18 @@ class TopApp(App[None]):
             event.stop()
             self.reader.refresh()
 
-    def _ask(self, action: Action | None, rows: Sequence[Row]) -> None:
+    def _ask(self, action: Action | None, rows: Sequence[TableRow]) -> None:
         """Ask for a text or a confirmation, if one is needed, and then act."""
         if action is None or not rows:
             return
-        if action.asks or action.hurts or len(rows) > 1:
+        if action.asks or action.destructive or len(rows) > 1:
             self.push_screen(
                 ConfirmDialog(action, rows), lambda text: self._act(action, rows, text)
             )
         else:
             self._act(action, rows, "")
 
-    def _act(self, action: Action, rows: Sequence[Row], text: str | None) -> None:
+    def _act(self, action: Action, rows: Sequence[TableRow], text: str | None) -> None:
         if text is None:
             return
         own = [row.action(action.key) or action for row in rows]
@@ -475,10 +476,10 @@ class TopApp(App[None]):
         self.exit()
 
 
-def _texts(row: Row, shown: Sequence[int], toned: int) -> list[Text]:
+def _texts(row: TableRow, visible: Sequence[int], toned: int) -> list[Text]:
     """The cells as text without markup; one of them has the colour of the row."""
     style = COLOURS[row.tone]
     return [
         Text(row.cells[at], style=style if at == toned else "", no_wrap=True, overflow="ellipsis")
-        for at in shown
+        for at in visible
     ]

@@ -9,11 +9,11 @@ from rich.text import Text
 
 from interlock.core.safe_text import one_line
 from interlock.core.validate import span
-from interlock.faces.tui.board import Board, Row, View
+from interlock.faces.tui.screen_data import ScreenData, TableRow, TableView
 from interlock.faces.tui.views import VIEWS
 
 STALE = 10.0
-"""Seconds after which a board is called old."""
+"""Seconds after which what was read is called old."""
 WIDE = 100
 """Columns from which on the tabs have their whole names."""
 LABELS = {
@@ -33,13 +33,13 @@ def _line(text: str = "", style: str = "") -> Text:
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
-def head(place: str, board: Board | None) -> Text:
+def head(place: str, data: ScreenData | None) -> Text:
     """The store, and the numbers of its agents and tasks."""
     text = _line()
     text.append("interlock", "bold").append(f"  {one_line(place)}")
-    if board is not None:
-        said = [f"{board.agents} agent{'' if board.agents == 1 else 's'}"]
-        said += [f"{board.tasks[state]} {state}" for state in _TASKS if board.tasks.get(state)]
+    if data is not None:
+        said = [f"{data.agents} agent{'' if data.agents == 1 else 's'}"]
+        said += [f"{data.tasks[state]} {state}" for state in _TASKS if data.tasks.get(state)]
         text.append("  ·  ", "dim").append("  ·  ".join(said))
     return text
 
@@ -64,7 +64,7 @@ def tabs(here: str, counts: Mapping[str, int], width: int) -> Text:
 
 
 def status(
-    board: Board | None,
+    data: ScreenData | None,
     *,
     trouble: str,
     age: float,
@@ -73,7 +73,7 @@ def status(
     agent: str,
 ) -> Text:
     """Questions and mail first, since they wait for the person who looks."""
-    questions, unread = (0, 0) if board is None else (board.decisions, board.unread)
+    questions, unread = (0, 0) if data is None else (data.decisions, data.unread)
     text = _line()
     text.append(f"{questions} question{'' if questions == 1 else 's'}", _CALL if questions else "")
     text.append(" pending, ").append(f"{unread} unread", _CALL if unread else "")
@@ -81,18 +81,18 @@ def status(
         text.append(f"  filter '{' '.join(words)}': {rows} row{'' if rows == 1 else 's'}", "bold")
     if trouble:
         text.append(f"  store away, last read {span(age)} ago", "bold red")
-    elif board is None:
+    elif data is None:
         text.append("  reading the store")
     elif age > STALE:
         text.append(f"  last read {span(age)} ago, the store is slow", _CALL)
     else:
-        text.append("  live", "green").append(f" at revision {board.revision}")
-    if board is not None and board.view.more:
+        text.append("  live", "green").append(f" at revision {data.revision}")
+    if data is not None and data.view.more:
         text.append("  not all rows are shown", "yellow")
     return text.append(f"  as {one_line(agent)}", "dim")
 
 
-def hints(row: Row | None) -> Text:
+def hints(row: TableRow | None) -> Text:
     """What can be done now, by key."""
     text = _line()
     offers = [(each.key, each.label) for each in row.actions] if row is not None else []
@@ -108,13 +108,15 @@ PADDING = 2
 """What a table adds to each cell."""
 
 
-def widths(view: View, rows: Sequence[Row], shown: Sequence[int], width: int) -> dict[int, int]:
-    """How wide each shown column is: as its content, but the widest shrink until all fit."""
+def widths(
+    view: TableView, rows: Sequence[TableRow], visible: Sequence[int], width: int
+) -> dict[int, int]:
+    """How wide each visible column is: as its content, but the widest shrink until all fit."""
     found = {
         at: max([cell_len(view.columns[at].title), *(cell_len(row.cells[at]) for row in rows)])
-        for at in shown
+        for at in visible
     }
-    room = max(width - PADDING * len(shown), LEAST * len(shown))
+    room = max(width - PADDING * len(visible), LEAST * len(visible))
     for _ in range(sum(found.values()) - room):
         widest = max(found, key=lambda at: found[at])
         found[widest] -= 1

@@ -15,7 +15,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from interlock.core.safe_text import one_line
-from interlock.faces.tui.board import Action, Row
+from interlock.faces.tui.screen_data import Action, TableRow
 
 
 class ConfirmDialog(ModalScreen[str | None]):
@@ -23,7 +23,7 @@ class ConfirmDialog(ModalScreen[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "cancel")]
 
-    def __init__(self, action: Action, rows: Sequence[Row]) -> None:
+    def __init__(self, action: Action, rows: Sequence[TableRow]) -> None:
         super().__init__()
         self._action = action
         self._rows = rows
@@ -33,7 +33,7 @@ class ConfirmDialog(ModalScreen[str | None]):
         action, rows = self._action, self._rows
         named = ", ".join(_named(row, action) for row in rows[:3])
         more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""  # noqa: PLR2004
-        with Vertical(classes="hurts" if action.hurts else ""):
+        with Vertical(classes="destructive" if action.destructive else ""):
             yield Static(Text(f"{action.label.capitalize()} {named}{more}?"), classes="title")
             yield Static(Text(f"interlock {action.operation}: {action.declared.help}"))
             if action.asks:
@@ -53,7 +53,7 @@ class ConfirmDialog(ModalScreen[str | None]):
         text = event.value.strip()
         if not text and self._action.asks != "reason":
             return
-        if not text and self._action.hurts:
+        if not text and self._action.destructive:
             self.query_one(".hint", Static).update(Text("a reason is recorded; write one, or esc"))
             return
         self.dismiss(text)
@@ -67,7 +67,7 @@ class ConfirmDialog(ModalScreen[str | None]):
         self.dismiss(None)
 
 
-def _named(row: Row, action: Action) -> str:
+def _named(row: TableRow, action: Action) -> str:
     """The row, and which of several holders the action is about."""
     own = row.action(action.key) or action
     holder = own.given.get("holder")
@@ -82,7 +82,7 @@ class ActionMenu(ModalScreen[Action | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "cancel")]
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: TableRow) -> None:
         super().__init__()
         self._row = row
 

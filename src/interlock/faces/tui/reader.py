@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from interlock.errors import InterlockError
-from interlock.faces.tui.board import ZOOMS, Board, read_board
+from interlock.faces.tui.screen_data import ZOOMS, ScreenData, read_screen
 from interlock.faces.tui.views import VIEWS
 from interlock.nouns.fleet.noun import WhyRequest
 from interlock.nouns.record.noun import RecordExplain
@@ -39,8 +39,8 @@ AGAIN = 1.0
 """Seconds until a store that failed is opened again."""
 
 
-class BoardReader:
-    """Reads boards of one view, again and again, until it is stopped."""
+class ScreenReader:
+    """Reads one view, again and again, until it is stopped."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class BoardReader:
         view: str,
         every: float,
         *,
-        on_board: Callable[[Board], object],
+        on_data: Callable[[ScreenData], object],
         on_events: Callable[[Sequence[Observed]], object],
         on_trouble: Callable[[str], object],
     ) -> None:
@@ -56,7 +56,7 @@ class BoardReader:
         self._every = every
         self.view = view
         self.zoom = ZOOMS[0]
-        self._on_board = on_board
+        self._on_data = on_data
         self._on_events = on_events
         self._on_trouble = on_trouble
         self._stopped = threading.Event()
@@ -115,12 +115,12 @@ class BoardReader:
                 fleet.close()
 
     def _read(self, fleet: Fleet) -> float:
-        """Read a board; returns how long to pause."""
+        """Read the view; returns how long to pause."""
         self._wanted.clear()
         began = time.monotonic()
-        board = read_board(fleet, VIEWS[self.view], self.zoom)
+        data = read_screen(fleet, VIEWS[self.view], self.zoom)
         if not self._stopped.is_set():
-            self._on_board(board)
+            self._on_data(data)
         return max(LEAST_PAUSE, SHARE * (time.monotonic() - began))
 
     def _wait(self, events: Any, pause: float) -> None:  # noqa: ANN401 - a stream of either client

@@ -26,7 +26,7 @@ _ENDS = frozenset(
 _NOUNS = frozenset(("lock", "semaphore", "task"))
 
 
-class HeldSpan(Struct, frozen=True, kw_only=True):
+class TimelineSpan(Struct, frozen=True, kw_only=True):
     """One agent with one thing; ``ends`` is None while it lasts, ``how`` says why it ended."""
 
     thing: str
@@ -49,8 +49,8 @@ class Spans:
     """The spans of a record, entry by entry."""
 
     def __init__(self) -> None:
-        self._over: list[HeldSpan] = []
-        self._open: dict[tuple[str, str, SpanKind], HeldSpan] = {}
+        self._over: list[TimelineSpan] = []
+        self._open: dict[tuple[str, str, SpanKind], TimelineSpan] = {}
 
     def add(self, entry: RecordLine) -> None:
         """Add an entry; waits have no events, and are known by their verb."""
@@ -65,9 +65,9 @@ class Spans:
             if noun in _NOUNS:
                 self._event(noun, what, event.thing or entry.thing, event.agent, entry.at)
 
-    def lanes(self, since: float, until: float) -> dict[tuple[str, SpanKind], list[HeldSpan]]:
+    def lanes(self, since: float, until: float) -> dict[tuple[str, SpanKind], list[TimelineSpan]]:
         """The spans that overlap a window: by thing, waits below what is held."""
-        found: dict[tuple[str, SpanKind], list[HeldSpan]] = {}
+        found: dict[tuple[str, SpanKind], list[TimelineSpan]] = {}
         every = [*self._over, *self._open.values()]
         for each in sorted(every, key=lambda one: (one.thing, one.kind, one.begins)):
             if each.begins <= until and (each.ends is None or each.ends >= since):
@@ -89,7 +89,9 @@ class Spans:
                 self._end(thing, agent, kind, at, how)
 
     def _begin(self, thing: str, agent: str, kind: SpanKind, at: float) -> None:
-        self._open[thing, agent, kind] = HeldSpan(thing=thing, agent=agent, kind=kind, begins=at)
+        self._open[thing, agent, kind] = TimelineSpan(
+            thing=thing, agent=agent, kind=kind, begins=at
+        )
 
     def _end(self, thing: str, agent: str, kind: SpanKind, at: float, how: str) -> bool:
         found = self._open.pop((thing, agent, kind), None)
@@ -98,7 +100,7 @@ class Spans:
         return found is not None
 
 
-def bar(spans: Sequence[HeldSpan], since: float, until: float, width: int) -> str:
+def bar(spans: Sequence[TimelineSpan], since: float, until: float, width: int) -> str:
     """The spans of one lane as a line, each with the name of its agent as far as it fits.
 
     A span begins with a cap, so that two of them in a row are two; dots are free time.

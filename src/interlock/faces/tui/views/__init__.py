@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from interlock.faces.tui.board import Source, View
+from interlock.faces.tui.screen_data import TableView, ViewSource
 from interlock.faces.tui.views import files, flow, grants, people, record, swarms, tasks
 
-VIEWS: dict[str, Callable[[Source], View]] = {
+VIEWS: dict[str, Callable[[ViewSource], TableView]] = {
     "person": people.person,
     "agents": people.agents,
     "tasks": tasks.tasks,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from interlock.faces.tui.board import (
+from interlock.faces.tui.screen_data import (
     MOST,
     TONES,
     Column,
-    Row,
-    Source,
-    View,
+    TableRow,
+    TableView,
+    ViewSource,
     action,
     actions,
     cells,
@@ -20,11 +20,11 @@ from interlock.nouns.merges.noun import MergesList
 from interlock.nouns.reservations.noun import ReservationsRequest
 
 
-def files(source: Source) -> View:
+def files(source: ViewSource) -> TableView:
     """Which agent edits what."""
     found = source.act(ReservationsRequest(all=True, limit=MOST))
     rows = [
-        Row(
+        TableRow(
             key=each.id,
             cells=cells(
                 "  ".join(each.patterns),
@@ -49,7 +49,7 @@ def files(source: Source) -> View:
         )
         for each in found.reservations
     ]
-    return View(
+    return TableView(
         name="files",
         columns=(
             Column("files"), Column("state"), Column("holder"), Column("repository", 110),
@@ -62,7 +62,7 @@ def files(source: Source) -> View:
     )  # fmt: skip
 
 
-def merges(source: Source) -> View:
+def merges(source: ViewSource) -> TableView:
     """The queue in its order, then what left it; details say who serves it."""
     found = source.act(MergesList(all=True, limit=MOST))
     targets = {each.target: each for each in found.targets}
@@ -75,7 +75,7 @@ def merges(source: Source) -> View:
         held = target.held if target is not None else ""
         waits = each.place > 0
         rows.append(
-            Row(
+            TableRow(
                 key=each.merge,
                 cells=cells(
                     each.branch,
@@ -92,7 +92,7 @@ def merges(source: Source) -> View:
                 actions=actions(action("merge cancel", merge=each.merge) if waits else None),
             )
         )
-    return View(
+    return TableView(
         name="merges",
         columns=(
             Column("branch"), Column("state"), Column("place"), Column("into", 60),
@@ -103,14 +103,14 @@ def merges(source: Source) -> View:
     )  # fmt: skip
 
 
-def budgets(source: Source) -> View:
+def budgets(source: ViewSource) -> TableView:
     """The fleet first, then agents and tasks, with their limits."""
     rows = []
     for each in source.act(BudgetShow()).budgets:
         limited = each.limit_tokens is not None or each.limit_cost is not None
         state = "used up" if each.over else "limited" if limited else "counted"
         rows.append(
-            Row(
+            TableRow(
                 key=each.thing,
                 cells=cells(
                     each.thing,
@@ -126,7 +126,7 @@ def budgets(source: Source) -> View:
                 actions=actions(action("budget drop", thing=each.thing) if limited else None),
             )
         )
-    return View(
+    return TableView(
         name="budgets",
         columns=(
             Column("budget"), Column("state"), Column("tokens"), Column("limit", 50),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from interlock.faces.tui.board import (
+from interlock.faces.tui.screen_data import (
     MOST,
     TONES,
     Column,
-    Row,
-    Source,
-    View,
+    TableRow,
+    TableView,
+    ViewSource,
     action,
     actions,
     cells,
@@ -20,7 +20,7 @@ from interlock.nouns.guards.noun import GuardsList
 from interlock.nouns.schedules.noun import SchedulesList
 
 
-def pipelines(source: Source) -> View:
+def pipelines(source: ViewSource) -> TableView:
     """The pipelines, and the condition that keeps each."""
     rows = []
     for each in source.overview["pipelines"]:
@@ -29,7 +29,7 @@ def pipelines(source: Source) -> View:
         state = "blocked" if runs and blocked else each["state"]
         why = f"{blocked['leaf']}: {blocked['reason']}" if blocked else each["reason"]
         rows.append(
-            Row(
+            TableRow(
                 key=id_,
                 cells=cells(
                     id_,
@@ -48,7 +48,7 @@ def pipelines(source: Source) -> View:
                 ),
             )
         )
-    return View(
+    return TableView(
         name="pipelines",
         columns=(
             Column("pipeline"), Column("state"), Column("phase"), Column("waits for", 70),
@@ -59,11 +59,11 @@ def pipelines(source: Source) -> View:
     )  # fmt: skip
 
 
-def schedules(source: Source) -> View:
+def schedules(source: ViewSource) -> TableView:
     """When each publishes its next task, and what became of the last one."""
     found = source.act(SchedulesList(limit=MOST))
     rows = [
-        Row(
+        TableRow(
             key=each.schedule,
             cells=cells(
                 each.schedule,
@@ -88,7 +88,7 @@ def schedules(source: Source) -> View:
         )
         for each in found.schedules
     ]
-    return View(
+    return TableView(
         name="schedules",
         columns=(
             Column("schedule"), Column("state"), Column("when", 60), Column("next in"),
@@ -101,14 +101,14 @@ def schedules(source: Source) -> View:
     )  # fmt: skip
 
 
-def guards(source: Source) -> View:
+def guards(source: ViewSource) -> TableView:
     """Whether each passes; one that looks at files or commands is not asked to look from here."""
     rows = []
     for each in source.act(GuardsList()).guards:
         why = None if each.outside else source.act(WhyRequest(thing=f"guard/{each.guard}"))
         state = "outside" if why is None else why.state
         rows.append(
-            Row(
+            TableRow(
                 key=each.guard,
                 cells=cells(
                     each.guard,
@@ -121,7 +121,7 @@ def guards(source: Source) -> View:
                 actions=actions(action("guard drop", guard=each.guard)),
             )
         )
-    return View(
+    return TableView(
         name="guards",
         columns=(Column("guard"), Column("state"), Column("condition"), Column("says", 80)),
         empty="No guard is defined.\n\nDefine those of a file: interlock guard define guards.toml"

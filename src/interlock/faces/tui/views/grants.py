@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from interlock.faces.tui.board import (
+from interlock.faces.tui.screen_data import (
     TONES,
     Column,
-    Row,
-    Source,
+    TableRow,
+    TableView,
     Tone,
-    View,
+    ViewSource,
     action,
     actions,
     cells,
@@ -23,7 +23,7 @@ CHAIN = 20
 """Lines of a chain of waits."""
 
 
-def locks(source: Source) -> View:
+def locks(source: ViewSource) -> TableView:
     """Locks and semaphores, with their holders and waiters."""
     graph = WaitPicture(source.overview)
     rows = []
@@ -31,7 +31,7 @@ def locks(source: Source) -> View:
         thing = f"lock/{each['lock']}"
         held = action("lock break", lock=each["lock"], token=each["token"])
         rows.append(
-            Row(
+            TableRow(
                 key=thing,
                 cells=cells(
                     thing,
@@ -55,7 +55,7 @@ def locks(source: Source) -> View:
         busy: Tone = "warn" if each["waiters"] else "busy" if used else "good"
         first = holders[0] if holders else None
         rows.append(
-            Row(
+            TableRow(
                 key=thing,
                 cells=cells(
                     thing,
@@ -77,7 +77,7 @@ def locks(source: Source) -> View:
                 ),
             )
         )
-    return View(
+    return TableView(
         name="locks",
         columns=(
             Column("thing"), Column("state"), Column("holder"), Column("waiting"),

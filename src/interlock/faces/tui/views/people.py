@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from interlock.faces.tui.board import (
+from interlock.faces.tui.screen_data import (
     TONES,
     Column,
-    Row,
-    Source,
-    View,
+    TableRow,
+    TableView,
+    ViewSource,
     action,
     actions,
     cells,
@@ -30,13 +30,13 @@ FEED = 100
 """Messages that are shown."""
 
 
-def person(source: Source) -> View:
+def person(source: ViewSource) -> TableView:
     """What needs a person, with what helps."""
     rows = []
     for at, each in enumerate(source.overview["needs_person"]):
         kind, id_ = each["kind"], str(each["id"])
         rows.append(
-            Row(
+            TableRow(
                 key=f"{kind} {id_} {at}",
                 cells=cells(kind.replace("_", " "), each["text"], source.ago(each["since"])),
                 tone=TONES.get(kind, "bad"),
@@ -45,7 +45,7 @@ def person(source: Source) -> View:
                 actions=actions(*[action(a["operation"], **_fields(a)) for a in each["actions"]]),
             )
         )
-    return View(
+    return TableView(
         name="person",
         columns=(Column("what"), Column("says"), Column("since", 60)),
         toned=0,
@@ -63,14 +63,14 @@ def _fields(offer: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def agents(source: Source) -> View:
+def agents(source: ViewSource) -> TableView:
     """The sessions: what each agent does and holds, and its last heartbeat."""
     rows = []
     for each in source.overview["agents"]:
         name = each["agent"]
         state = (each["status"] or "alive") if each["state"] == "alive" else "lapsed"
         rows.append(
-            Row(
+            TableRow(
                 key=each["session"],
                 cells=cells(
                     name,
@@ -92,7 +92,7 @@ def agents(source: Source) -> View:
                 ),
             )
         )
-    return View(
+    return TableView(
         name="agents",
         columns=(
             Column("agent"), Column("state"), Column("doing"), Column("holds", 80),
@@ -103,10 +103,10 @@ def agents(source: Source) -> View:
     )  # fmt: skip
 
 
-def messages(source: Source) -> View:
+def messages(source: ViewSource) -> TableView:
     """The last messages of all agents; those to you can be acknowledged."""
     found = source.act(MessagesList(limit=FEED))
-    return View(
+    return TableView(
         name="messages",
         columns=(
             Column("from"), Column("to"), Column("kind", 80), Column("text"), Column("ago", 60),
@@ -119,9 +119,9 @@ def messages(source: Source) -> View:
     )  # fmt: skip
 
 
-def _message(source: Source, message: Received) -> Row:
+def _message(source: ViewSource, message: Received) -> TableRow:
     body, asks, mine = text_of(message.data), message.kind == "query", message.id in source.unread
-    return Row(
+    return TableRow(
         key=message.id,
         cells=cells(
             message.sender,
@@ -141,14 +141,14 @@ def _message(source: Source, message: Received) -> Row:
     )
 
 
-def questions(source: Source) -> View:
+def questions(source: ViewSource) -> TableView:
     """Open decisions first, then open questions to agents."""
     rows = []
     for each in source.act(DecisionsList()).decisions:
         asked = text_of(each.question)
         options = [f"{option.name}: {option.text}".rstrip(": ") for option in each.options]
         rows.append(
-            Row(
+            TableRow(
                 key=each.decision,
                 cells=cells(
                     each.agent,
@@ -166,9 +166,9 @@ def questions(source: Source) -> View:
         )
     for asks in source.act(MessagesList(kind="query", open=True, limit=FEED)).messages:
         row = _message(source, asks)
-        told = (", ".join(asks.to) or "an able agent", row.cells[3], "", row.cells[4])
-        rows.append(replace(row, cells=(row.cells[0], *cells(*told), left(asks.expires_in))))
-    return View(
+        middle = (", ".join(asks.to) or "an able agent", row.cells[3], "", row.cells[4])
+        rows.append(replace(row, cells=(row.cells[0], *cells(*middle), left(asks.expires_in))))
+    return TableView(
         name="questions",
         columns=(
             Column("asked by"), Column("asks"), Column("question"), Column("options", 80),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interlock.core.validate import span
-from interlock.faces.tui.board import Column, Row, Source, View, cells, lines
+from interlock.faces.tui.screen_data import Column, TableRow, TableView, ViewSource, cells, lines
 from interlock.faces.tui.spans import Spans, bar
 from interlock.nouns.record.noun import RecordLog
 
@@ -15,11 +15,11 @@ WIDE = 60
 """Characters of a bar."""
 
 
-def record(source: Source) -> View:
+def record(source: ViewSource) -> TableView:
     """The last entries, the newest first."""
     found = source.act(RecordLog(limit=RECORD)).entries
     rows = [
-        Row(
+        TableRow(
             key=str(each.revision),
             cells=cells(
                 each.revision,
@@ -35,7 +35,7 @@ def record(source: Source) -> View:
         )
         for each in reversed(found)
     ]
-    return View(
+    return TableView(
         name="record",
         columns=(
             Column("revision"), Column("verb"), Column("thing"), Column("agent"),
@@ -47,7 +47,7 @@ def record(source: Source) -> View:
     )  # fmt: skip
 
 
-def timeline(source: Source) -> View:
+def timeline(source: ViewSource) -> TableView:
     """Who held what and who waited for it, until now; ``z`` changes how far it goes back."""
     spans = Spans()
     for entry in source.act(RecordLog(limit=HISTORY)).entries:
@@ -59,7 +59,7 @@ def timeline(source: Source) -> View:
         holds = [each.agent for each in found if each.ends is None]
         word = "waits" if kind == "waiting" else "has it"
         rows.append(
-            Row(
+            TableRow(
                 key=f"{thing} {kind}",
                 cells=(
                     *cells(thing if kind == "held" else "└ waiting"),
@@ -73,7 +73,7 @@ def timeline(source: Source) -> View:
         )
     ends = "now"
     begins = f"{span(source.zoom)} ago"
-    return View(
+    return TableView(
         name="timeline",
         columns=(
             Column("thing"), Column(f"{begins}{ends:>{WIDE - len(begins)}}"), Column("now", 90),

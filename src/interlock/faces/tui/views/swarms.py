@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from interlock.faces.tui.board import (
+from interlock.faces.tui.screen_data import (
     MOST,
     TONES,
     Column,
-    Row,
-    Source,
-    View,
+    TableRow,
+    TableView,
+    ViewSource,
     action,
     actions,
     cells,
@@ -19,13 +19,13 @@ from interlock.nouns.requests.quarantine_noun import QuarantinedList
 from interlock.nouns.swarms.noun import SwarmTrust
 
 
-def swarms(source: Source) -> View:
+def swarms(source: ViewSource) -> TableView:
     """Peers, what is in quarantine, and requests."""
     rows = []
     for peer in source.act(SwarmTrust()):
         state = str(peer.breaker.state) if peer.allowed else "denied"
         rows.append(
-            Row(
+            TableRow(
                 key=f"swarm/{peer.swarm}",
                 cells=cells(
                     peer.swarm, state, "peer", f"{peer.rate} requests a minute at most", ""
@@ -38,7 +38,7 @@ def swarms(source: Source) -> View:
             )
         )
     rows += [
-        Row(
+        TableRow(
             key=each.id,
             cells=cells(
                 each.swarm or "unknown",
@@ -62,7 +62,7 @@ def swarms(source: Source) -> View:
         is_open = each.state in ("open", "escalated")
         cancel = action("request cancel", request=each.request)
         rows.append(
-            Row(
+            TableRow(
                 key=each.request,
                 cells=cells(
                     each.to_swarm,
@@ -77,7 +77,7 @@ def swarms(source: Source) -> View:
                 actions=actions(cancel if is_open else None),
             )
         )
-    return View(
+    return TableView(
         name="swarms",
         columns=(
             Column("swarm"), Column("state"), Column("what"), Column("about", 70),

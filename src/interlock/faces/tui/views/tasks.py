@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from interlock.faces.tui.board import (
+from interlock.faces.tui.screen_data import (
     MOST,
     TONES,
     Column,
-    Row,
-    Source,
-    View,
+    TableRow,
+    TableView,
+    ViewSource,
     action,
     actions,
     cells,
@@ -27,11 +27,11 @@ _ORDER = ("running", "dead", "failed", "blocked", "pending")
 _RANK = {state: at for at, state in enumerate(_ORDER)}
 
 
-def tasks(source: Source) -> View:
+def tasks(source: ViewSource) -> TableView:
     """Open tasks: those that run first, then by priority; a lower number is more urgent."""
     found = source.act(TasksList(limit=MOST))
     tasks = sorted(found.tasks, key=lambda each: (_RANK.get(each.state, 9), each.priority))
-    return View(
+    return TableView(
         name="tasks",
         columns=(
             Column("task"), Column("state"), Column("title", 70), Column("worker"),
@@ -43,10 +43,10 @@ def tasks(source: Source) -> View:
     )  # fmt: skip
 
 
-def _task(source: Source, task: ListedTask) -> Row:
+def _task(source: ViewSource, task: ListedTask) -> TableRow:
     id_, state = task.task, "stale" if task.stale else task.state
     runs, waits = task.state == "running", task.state in ("pending", "blocked")
-    return Row(
+    return TableRow(
         key=id_,
         cells=cells(
             id_,
@@ -75,7 +75,7 @@ def _bar(part: float, width: int = 8) -> str:
     return "█" * full + "░" * (width - full)
 
 
-def tree(source: Source) -> View:
+def tree(source: ViewSource) -> TableView:
     """Each task below one that it needs; those without needs and dependents come last."""
     found = source.act(TasksList(all=True, limit=MOST))
     rows = [
@@ -83,7 +83,7 @@ def tree(source: Source) -> View:
         for at, (task, branch, also) in enumerate(branches(found.tasks))
         for row in (_task(source, task),)
     ]
-    return View(
+    return TableView(
         name="tree",
         columns=(
             Column("task"), Column("state"), Column("title", 80), Column("worker", 60),

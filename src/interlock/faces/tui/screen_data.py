@@ -76,14 +76,14 @@ _ACTIONS: dict[str, tuple[str, str, str, bool]] = {
     "guard drop": ("d", "drop", "", True),
     "budget drop": ("d", "drop the limit", "", True),
 }
-"""The operations that the screen offers: key, label, the field to ask for, and whether it hurts."""
+"""The operations that the screen offers: key, label, the field to ask for, is it destructive."""
 
 
 class Action(Struct, frozen=True, kw_only=True):
     """An operation on a row, with the fields that are known.
 
-    ``asks`` is the field that the person gives; ``hurts`` says that it ends or deletes something,
-    so that the screen asks first.
+    ``asks`` is the field that the person gives; ``destructive`` says that it ends or deletes
+    something, so that the screen asks first.
     """
 
     key: str
@@ -91,7 +91,7 @@ class Action(Struct, frozen=True, kw_only=True):
     operation: str
     given: dict[str, Any]
     asks: str = ""
-    hurts: bool = False
+    destructive: bool = False
 
     @property
     def declared(self) -> Operation:
@@ -111,8 +111,10 @@ def action(operation: str, **given: Any) -> Action | None:  # noqa: ANN401 - fie
     known = _ACTIONS.get(operation)
     if known is None:
         return None
-    key, label, asks, hurts = known
-    return Action(key=key, label=label, operation=operation, given=given, asks=asks, hurts=hurts)
+    key, label, asks, destructive = known
+    return Action(
+        key=key, label=label, operation=operation, given=given, asks=asks, destructive=destructive
+    )
 
 
 def actions(*found: Action | None) -> tuple[Action, ...]:
@@ -129,7 +131,7 @@ def offered() -> dict[str, set[str]]:
     return {name: {asks} & known[name] for name, (_, _, asks, _) in _ACTIONS.items()}
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class TableRow(Struct, frozen=True, kw_only=True):
     """A row: its cells, and the thing that ``why`` and ``record explain`` know it by."""
 
     key: str
@@ -161,7 +163,7 @@ class Column(Struct, frozen=True):
     least: int = 0
 
 
-class View(Struct, frozen=True, kw_only=True):
+class TableView(Struct, frozen=True, kw_only=True):
     """One view: columns and rows, and what an empty one says; ``more`` if rows were left out.
 
     ``toned`` is the column that has the colour of its row.
@@ -171,14 +173,14 @@ class View(Struct, frozen=True, kw_only=True):
     columns: tuple[Column, ...]
     empty: str
     toned: int = 1
-    rows: tuple[Row, ...] = ()
+    rows: tuple[TableRow, ...] = ()
     more: bool = False
 
 
-class Board(Struct, frozen=True, kw_only=True):
+class ScreenData(Struct, frozen=True, kw_only=True):
     """One reading of the store: the view that was asked for, and the numbers of all."""
 
-    view: View
+    view: TableView
     counts: Mapping[str, int]
     tasks: Mapping[str, int]
     agents: int
@@ -187,8 +189,8 @@ class Board(Struct, frozen=True, kw_only=True):
     revision: int
 
 
-class Source:
-    """Carries out the reading operations of one board; ``unread`` are ids of messages to you.
+class ViewSource:
+    """Carries out the reading operations of one reading; ``unread`` are ids of messages to you.
 
     ``zoom`` is how many seconds the timeline goes back.
     """
@@ -213,15 +215,17 @@ class Source:
         return "" if moment is None else span(max(0.0, self.now - moment))
 
 
-def read_board(fleet: Fleet, view: Callable[[Source], View], zoom: float = ZOOMS[0]) -> Board:
+def read_screen(
+    fleet: Fleet, view: Callable[[ViewSource], TableView], zoom: float = ZOOMS[0]
+) -> ScreenData:
     """Read the numbers of all views, and the rows of one."""
-    source = Source(fleet, zoom)
+    source = ViewSource(fleet, zoom)
     found = source.overview
     tasks: dict[str, int] = found["tasks"]
     ended = tasks.get("complete", 0) + tasks.get("dropped", 0)
     alive = sum(each["state"] == "alive" for each in found["agents"])
     decisions = sum(each["kind"] == "decision" for each in found["needs_person"])
-    return Board(
+    return ScreenData(
         view=view(source),
         counts={
             "person": len(found["needs_person"]),
