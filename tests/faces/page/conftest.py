@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 from tests.faces.http.served import Served
 
 import interlock
+from interlock.errors import StoreMissing
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "interlock" / "servers"
 
@@ -44,6 +45,13 @@ class Stage:
             joined = interlock.connect(str(self.store), agent=name)
             self._agents[name] = self._open.enter_context(joined)
         return self._agents[name]
+
+    def forget_agents(self) -> None:
+        """Agents join anew: those of before may have seen that the store was away, for good."""
+        with suppress(StoreMissing):
+            self._open.close()
+        self._open = ExitStack()
+        self._agents.clear()
 
     def at(self, view: str, **filters: str) -> str:
         """The address of a view."""

@@ -64,6 +64,8 @@ def test_a_failure_shows_its_error_in_the_row(stage: Stage, page: Page) -> None:
     mine = page.locator(".row", has_text="Cross the river")
     expect(mine).to_contain_text("dead")
     expect(mine.locator(".error")).to_have_text("the bridge is out")
+    mine.click()
+    expect(page.locator("#detail .story")).to_contain_text("no attempt is left · the bridge is out")
 
 
 def test_a_message_and_an_open_question_appear(stage: Stage, page: Page) -> None:
@@ -451,10 +453,10 @@ def test_a_store_that_is_away_is_shown_and_comes_back(stage: Stage, page: Page) 
         expect(page.locator(".row", has_text="Before the flood")).to_be_visible()
     finally:
         away.rename(home)
+        stage.forget_agents()
     expect(page.locator("#banner")).to_be_empty()
-    with interlock.connect(str(stage.store), agent="late") as late:
-        late.tasks.publish("after", title="After the flood")
-        expect(page.locator(".row", has_text="After the flood")).to_be_visible()
+    stage.agent("ada").tasks.publish("after", title="After the flood")
+    expect(page.locator(".row", has_text="After the flood")).to_be_visible()
 
 
 def test_a_server_that_is_away_is_shown_and_a_gap_is_read_again(stage: Stage, page: Page) -> None:
@@ -548,6 +550,10 @@ def test_a_phone_needs_no_sideways_scrolling(stage: Stage, page: Page) -> None:
 def test_a_laptop_that_slept_reads_everything_again(stage: Stage, page: Page) -> None:
     clock = "const now = Date.now; window.slept = 0; Date.now = () => now() + window.slept;"
     page.add_init_script(clock)
+    page.add_init_script(  # it looks at the clock every five seconds
+        "const each = setInterval;"
+        "window.setInterval = (call, ms) => each(call, ms === 5000 ? 100 : ms);"
+    )
     page.goto(stage.at("tasks", q="nap"))
     expect(page.locator(".empty")).to_contain_text("Nothing fits")
     lists = re.compile("/api/(events|task/list)")

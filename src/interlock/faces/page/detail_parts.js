@@ -175,6 +175,21 @@ function facts(item) {
   );
 }
 
+// Reasons that are codes; others are the words of an agent or a person.
+const REASONS = {
+  attempts: "no attempt is left",
+  deadline: "no worker began it before its deadline",
+  deadlock: "the wait would never have ended",
+  evidence: "evidence is missing",
+  fenced: "the token was an older one",
+  final: "for good",
+  left: "the agent left",
+  not_owner: "the agent did not hold it",
+};
+
+const verbOf = ({ what, thing }) =>
+  what === "dead" && thing.startsWith("task/") ? "failed; the task is dead" : what.replaceAll("_", " ");
+
 function happening(event) {
   const more = [
     event.held && `held ${duration(event.held)}`,
@@ -183,7 +198,7 @@ function happening(event) {
     event.behind.length && `behind ${event.behind.join(", ")}`,
     event.went_to.length && `to ${event.went_to.join(", ")}`,
     event.by && `by ${event.by}`,
-    event.reason,
+    REASONS[event.reason] || event.reason,
     event.says,
   ].filter(Boolean);
   return h(
@@ -192,7 +207,7 @@ function happening(event) {
     h(
       "span",
       agentLink(event.agent),
-      ` ${event.what.replaceAll("_", " ")}`,
+      ` ${verbOf(event)}`,
       more.length > 0 && h("span.muted", ` · ${more.join(" · ")}`),
     ),
   );
