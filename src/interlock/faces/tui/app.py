@@ -1,6 +1,6 @@
 """The screen: tabs with counts, a table, details, the log, and a status bar.
 
-It holds no state of the fleet but what was read last; the threads of ``reader.py`` send it
+It holds no state of the fleet but its last data; the threads of ``reader.py`` send it
 messages.
 """
 
@@ -178,7 +178,7 @@ class TopApp(App[None]):
 
     @on(DataRead)
     def data_read(self, message: DataRead) -> None:
-        """Show what was read, if it is of the view that is open."""
+        """Show the data, if it is of the open view."""
         if message.data.view.name != self._showing:
             return
         if self._trouble:
@@ -190,7 +190,7 @@ class TopApp(App[None]):
 
     @on(Trouble)
     def store_trouble(self, message: Trouble) -> None:
-        """Say that the store does not answer; what was read last stays."""
+        """Say that the store does not answer; the last data stays."""
         if self._trouble != message.text:
             self._log_line(message.text, "bold red")
         self._trouble = message.text

@@ -13,7 +13,7 @@ from interlock.faces.tui.screen_data import ScreenData, TableRow, TableView
 from interlock.faces.tui.views import VIEWS
 
 STALE = 10.0
-"""Seconds after which what was read is called old."""
+"""Seconds after which the data is called old."""
 WIDE = 100
 """Columns from which on the tabs have their whole names."""
 LABELS = {
