@@ -7,6 +7,7 @@ import json
 import signal
 import socket
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -16,12 +17,13 @@ from tests.faces.shell import Shell, until
 
 from interlock.errors import BadInput
 from interlock.faces.http import clients as clients_module
-from interlock.faces.http import events, mcp
+from interlock.faces.http import events, mcp, routes
 from interlock.faces.http.access import Access, Caller, Refused
 from interlock.faces.http.clients import Clients
 from interlock.faces.http.events import EventFeed, EventRing, RingEvent
 from interlock.faces.http.mcp import McpSessions
 from interlock.faces.http.operations import endpoints
+from interlock.faces.http.routes import Routes
 from interlock.faces.mcp.agent import ConnectedAgent
 from interlock.faces.mcp.protocol import ToolCall
 from interlock.faces.mcp.tools import ToolSet
@@ -208,6 +210,28 @@ def test_a_reader_before_the_first_look_at_the_store_is_told_when_it_is_there(
     found = asyncio.run(reading())
     assert b'"back"' in found
     assert b"event: resync" in found
+
+
+def test_a_stream_ends_when_its_token_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "REMEMBERED", 0.0)
+    known = [True, True, False]
+
+    class Checked(Routes):
+        async def _caller(self, _: Any) -> Caller:
+            if not known.pop(0):
+                raise Refused(401, "unauthorized", "it is revoked")
+            return ADA
+
+    async def content() -> AsyncIterator[bytes]:
+        for each in (b"1", b"2", b"3", b"4"):
+            yield each
+
+    async def read() -> list[bytes]:
+        server: Any = None
+        request: Any = None
+        return [each async for each in Checked(server)._while_allowed(request, content())]
+
+    assert asyncio.run(read()) == [b"1", b"2"]
 
 
 class NoTokens:

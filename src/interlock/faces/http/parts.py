@@ -69,7 +69,7 @@ class Part:
         self._clients = clients
         self._stopped = stopped
         self._since = time.time()
-        self._failed = 0.0
+        self._failed = float("-inf")
         self._restarts = 0
         self._error = ""
         self._thread = background(self._run, f"interlock-{name}")
@@ -85,7 +85,7 @@ class Part:
     @property
     def failing(self) -> bool:
         """Whether it failed a short while ago."""
-        return bool(self._error) and time.time() - self._failed < LASTED
+        return bool(self._error) and time.monotonic() - self._failed < LASTED
 
     def about(self) -> dict[str, Any]:
         """How it is, for people and monitors."""
@@ -112,7 +112,7 @@ class Part:
         if not isinstance(error, InterlockError):
             said = f"unexpected {type(error).__name__}: {said}"
         new = said != self._error or not self.failing
-        self._error, self._failed = said, time.time()
+        self._error, self._failed = said, time.monotonic()
         if new:
             sys.stderr.write(f"interlock: {self.name} is restarted: {said}\n")
 
