@@ -33,7 +33,7 @@ from interlock.core.safe_text import quoted
 from interlock.core.validate import ALL_ABILITIES
 from interlock.errors import BadInput
 from interlock.faces.http import a2a_wire as wire
-from interlock.faces.http.a2a_card import PATH, Place, card
+from interlock.faces.http.a2a_card import PATH, CardAddress, card
 from interlock.faces.http.a2a_wire import A2AError, A2ARequest, Json, SentMessage
 from interlock.faces.http.access import Caller, Refused, require
 from interlock.faces.http.replies import json_reply, read_body, until_left
@@ -71,7 +71,7 @@ async def card_reply(server: Server, request: Request, caller: Caller | None) ->
     if caller is not None:
         tasks = A2ATasks(server.clients, caller)
         skills = await server.in_thread(lambda: tasks.skills(place))
-        if not skills and place != Place():
+        if not skills and place != CardAddress():
             raise Refused(404, "no_route", f"{place.name} is not here now, or does not say what it"
                           f" can do; see {PATH}")  # fmt: skip
     found = card(place, _base(request), skills, closed=not server.access.open)
@@ -145,7 +145,7 @@ class A2ATasks:
         self._clients = clients
         self._agent = caller.agent
 
-    def send(self, place: Place, sent: SentMessage) -> TaskView:
+    def send(self, place: CardAddress, sent: SentMessage) -> TaskView:
         """The task for a message: a new one, or that of the same message sent before."""
         if sent.task:
             self.get(sent.task)
@@ -205,7 +205,7 @@ class A2ATasks:
     def _is_own(self, view: TaskView) -> bool:
         return view.task.startswith(_START) and view.published_by == self._agent
 
-    def skills(self, place: Place) -> Mapping[str, frozenset[str]]:
+    def skills(self, place: CardAddress) -> Mapping[str, frozenset[str]]:
         """The abilities of the agents that live now, with these, as far as a place has them."""
         found = drive(able_agents(), self._fleet().store)
         if place.agent:
@@ -216,7 +216,7 @@ class A2ATasks:
             return {place.skill: able} if able else {}
         return found
 
-    def _chosen(self, place: Place, named: str) -> str:
+    def _chosen(self, place: CardAddress, named: str) -> str:
         """The skill that a message is for; A2AError says which there are."""
         skills = self.skills(place)
         real = [each for each in skills if each != ALL_ABILITIES]
@@ -260,9 +260,9 @@ def _title(text: str) -> str:
         return ""
 
 
-def _place(request: Request) -> Place:
+def _place(request: Request) -> CardAddress:
     parts = request.path_params
-    return Place(agent=parts.get("agent", ""), skill=parts.get("skill", ""))
+    return CardAddress(agent=parts.get("agent", ""), skill=parts.get("skill", ""))
 
 
 def _base(request: Request) -> str:

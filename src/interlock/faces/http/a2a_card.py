@@ -26,7 +26,7 @@ _STRANGER = " With a token, GetExtendedAgentCard lists its skills."
 _NAMED_AGENTS = 5
 
 
-class Place(NamedTuple):
+class CardAddress(NamedTuple):
     """What an address stands for: the fleet, one agent of it, or one skill."""
 
     agent: str = ""
@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
 
 def card(
-    place: Place, base: str, skills: Mapping[str, Iterable[str]] | None, *, closed: bool
+    place: CardAddress, base: str, skills: Mapping[str, Iterable[str]] | None, *, closed: bool
 ) -> Json:
     """The card of a place; ``closed`` if every request needs a token, no skills for a stranger."""
     url = base + place.path
