@@ -113,6 +113,7 @@ def test_wrong_usage_says_what_to_do(home: Shell, up: Served, tmp_path: Path) ->
     assert (tmp_path / "file").read_text() == "mine"
     assert "the roles are read, act, admin" in home.run("up", "--token", "root").err
     assert "give one of" in home.run("up", "--token", "act", "--list-tokens").err
+    assert home.run("up", "--token", "read", "--quiet").out.startswith("il_")  # not shown again
 
 
 def test_without_the_packages_of_the_web_it_says_how_to_get_them(home: Shell) -> None:

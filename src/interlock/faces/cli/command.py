@@ -32,6 +32,7 @@ _QUIET_FIELDS = {
     "RequestAnswered": "result",
     "ValueShared": "revision",
     "SharedView": "value",
+    "TokenMade": "token",
 }
 """The field that ``--quiet`` leaves of an outcome, by the name of its class."""
 _LONG = frozenset(
