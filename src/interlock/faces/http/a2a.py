@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from interlock.client import Fleet
-    from interlock.faces.http.app import Server
+    from interlock.faces.http.app import WebServer
     from interlock.faces.http.clients import Clients
 
 VERSION_HEADER = "a2a-version"
@@ -64,7 +64,7 @@ _LISTED_SKILLS = 50
 _NONE = frozenset[str]()
 
 
-async def card_reply(server: Server, request: Request, caller: Caller | None) -> Response:
+async def card_reply(server: WebServer, request: Request, caller: Caller | None) -> Response:
     """The card of an address; a stranger gets that of the fleet, without its skills."""
     place = _place(request)
     skills = None
@@ -78,7 +78,7 @@ async def card_reply(server: Server, request: Request, caller: Caller | None) ->
     return json_reply(200, msgspec.json.encode(found))
 
 
-async def reply(server: Server, request: Request, caller: Caller) -> Response:
+async def reply(server: WebServer, request: Request, caller: Caller) -> Response:
     """The answer to a request.  An error of the protocol has the status 200, as clients expect."""
     body = await read_body(request)
     try:
@@ -94,7 +94,7 @@ async def reply(server: Server, request: Request, caller: Caller) -> Response:
     return json_reply(200, wire.answered(asked, result))
 
 
-async def _result(server: Server, request: Request, caller: Caller, asked: A2ARequest) -> Json:
+async def _result(server: WebServer, request: Request, caller: Caller, asked: A2ARequest) -> Json:
     place, tasks = _place(request), A2ATasks(server.clients, caller)
     if asked.act == "card":
         skills = await server.in_thread(lambda: tasks.skills(place))
@@ -122,7 +122,7 @@ def _unsupported(asked: A2ARequest) -> A2AError:
     return A2AError("UNSUPPORTED_OPERATION", said)
 
 
-async def _ended(server: Server, request: Request, tasks: A2ATasks, view: TaskView) -> TaskView:
+async def _ended(server: WebServer, request: Request, tasks: A2ATasks, view: TaskView) -> TaskView:
     """The task at its end, or as it is when the wait is over."""
     stopped = threading.Event()
 

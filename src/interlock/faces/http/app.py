@@ -48,7 +48,7 @@ _HEALTH = 3.0
 """Seconds after which a store that does not answer counts as failing."""
 
 
-class Server:
+class WebServer:
     """What all requests share."""
 
     def __init__(self, clients: Clients, access: Access, longest: float = LONGEST_WAIT) -> None:
@@ -137,7 +137,7 @@ class Server:
             self._waits -= 1
 
 
-def make_app(server: Server) -> ASGIApp:
+def make_app(server: WebServer) -> ASGIApp:
     """The application that an HTTP server runs."""
     routes = Routes(server)
     app = Starlette(

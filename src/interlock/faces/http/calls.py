@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from interlock.client import Fleet
-    from interlock.faces.http.app import Server
+    from interlock.faces.http.app import WebServer
     from interlock.runtime.operation import Request as OperationRequest
 
 
-class Actor(NamedTuple):
+class ActingAgent(NamedTuple):
     """In whose name a request acts; without a session as a shell command does."""
 
     agent: str
@@ -34,10 +34,10 @@ class Call:
 
     def __init__(
         self,
-        server: Server,
+        server: WebServer,
         endpoint: Endpoint,
         asked: OperationRequest,
-        actor: Actor,
+        actor: ActingAgent,
         stopped: threading.Event,
     ) -> None:
         self._server = server
@@ -82,7 +82,11 @@ class Call:
 
 
 async def carry_out(
-    server: Server, request: Request, endpoint: Endpoint, asked: OperationRequest, actor: Actor
+    server: WebServer,
+    request: Request,
+    endpoint: Endpoint,
+    asked: OperationRequest,
+    actor: ActingAgent,
 ) -> Response:
     """Carry out an operation; a grant that comes after its caller left is given back."""
     stopped = threading.Event()

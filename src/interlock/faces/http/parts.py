@@ -60,7 +60,7 @@ WATCHER = "branch-watcher"
 """The agent that watches branches for a server, and sends the alerts."""
 
 
-class Part:
+class BackgroundPart:
     """One part: a thread that runs it, and what became of it."""
 
     def __init__(self, name: str, work: Work, clients: Clients, stopped: threading.Event) -> None:
@@ -122,7 +122,9 @@ class Parts:
 
     def __init__(self, clients: Clients, works: dict[str, Work]) -> None:
         self._stopped = threading.Event()
-        self.all = [Part(name, work, clients, self._stopped) for name, work in works.items()]
+        self.all = [
+            BackgroundPart(name, work, clients, self._stopped) for name, work in works.items()
+        ]
 
     def start(self) -> None:
         """Begin all of them."""

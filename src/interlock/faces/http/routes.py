@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from interlock.errors import BadInput, InterlockError
 from interlock.faces.http import a2a, assets, mcp
 from interlock.faces.http.access import REMEMBERED, Caller, Refused, needed, require
-from interlock.faces.http.calls import Actor, carry_out, is_own
+from interlock.faces.http.calls import ActingAgent, carry_out, is_own
 from interlock.faces.http.events import stream
 from interlock.faces.http.operations import answer, endpoints
 from interlock.faces.http.replies import (
@@ -35,7 +35,7 @@ from interlock.version import __version__
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from interlock.faces.http.app import Server
+    from interlock.faces.http.app import WebServer
     from interlock.faces.http.mcp_session import OpenStream
 
 Handler: TypeAlias = Callable[["Routes", Request], Awaitable[Response]]
@@ -63,7 +63,7 @@ def answered(handler: Handler) -> Handler:
 class Routes:
     """The endpoints."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: WebServer) -> None:
         self._server = server
 
     @answered
@@ -245,14 +245,14 @@ class Routes:
         content = self._while_allowed(request, stream.messages.events())
         return _EventResponse(server, content, lambda: server.mcp.closed(stream))
 
-    async def _actor(self, request: Request, caller: Caller) -> Actor:
+    async def _actor(self, request: Request, caller: Caller) -> ActingAgent:
         """In whose name a request acts: that of its session, else that of its token."""
         handle = request.headers.get(HEADER)
-        actor = Actor(caller.agent, "")
+        actor = ActingAgent(caller.agent, "")
         if handle is not None:
             handles = self._server.handles
             session, agent = await self._server.in_thread(lambda: handles.session(caller, handle))
-            actor = Actor(agent, session)
+            actor = ActingAgent(agent, session)
         require_named(request.headers.get(AGENT_HEADER), actor.agent)
         return actor
 
@@ -287,7 +287,10 @@ class _EventResponse(StreamingResponse):
     """A stream of events; the server knows how many are open."""
 
     def __init__(
-        self, server: Server, content: AsyncIterator[bytes], ended: Callable[[], None] | None = None
+        self,
+        server: WebServer,
+        content: AsyncIterator[bytes],
+        ended: Callable[[], None] | None = None,
     ) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(content, media_type="text/event-stream", headers=headers)

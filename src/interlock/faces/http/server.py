@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from interlock.faces.cli.parse import Parsed
     from interlock.faces.http.access import Access, StoreTokens
-    from interlock.faces.http.app import Server
+    from interlock.faces.http.app import WebServer
     from interlock.nouns.fleet.server_noun import UpRequest
     from interlock.steps import Op
     from interlock.store import Store
@@ -82,10 +82,10 @@ def up(parsed: Parsed) -> int:
     return 0
 
 
-def _server(parsed: Parsed, request: UpRequest) -> Server:
+def _server(parsed: Parsed, request: UpRequest) -> WebServer:
     """What all requests share, on the store that the command means."""
     from interlock.faces.http.access import StoreTokens
-    from interlock.faces.http.app import Server
+    from interlock.faces.http.app import WebServer
     from interlock.faces.http.clients import Clients
     from interlock.faces.http.judging import RecordJudging
     from interlock.faces.http.parts import branch_works
@@ -99,7 +99,7 @@ def _server(parsed: Parsed, request: UpRequest) -> Server:
     place = url_of(clients.store, place)  # the command may leave its folder
     speak_up()
     access = _access(request, agent, StoreTokens(clients))
-    server = Server(clients, access, validate.duration(request.longest_wait, "longest wait"))
+    server = WebServer(clients, access, validate.duration(request.longest_wait, "longest wait"))
     server.works = {
         "record": RecordJudging(place).run,
         **branch_works(request.watch_branch, os.getcwd(), clients),
@@ -169,7 +169,7 @@ def _shown(url: str) -> bool:
     return False
 
 
-async def _serve(server: Server, bound: socket.socket, address: str) -> None:
+async def _serve(server: WebServer, bound: socket.socket, address: str) -> None:
     import uvicorn
 
     from interlock.faces.http.app import make_app
