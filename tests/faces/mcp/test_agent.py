@@ -328,7 +328,7 @@ def test_a_long_answer_is_cut(ada: Model) -> None:
     text = ada.call("task_next")
     assert len(text) < words.LONGEST + 500
     assert "(cut: 16000 of 6" in text
-    assert text.endswith("renewed while this connection lives")
+    assert text.endswith("renewed while you are connected")
 
 
 def test_text_that_looks_like_a_format_is_left_alone(ada: Model) -> None:
