@@ -169,6 +169,7 @@ def check_messages(facts: dict[str, Any], lines: tuple[RecordLine, ...]) -> None
     assert 1 <= facts["stop"]["went"] <= facts["stop"]["asked"] == len(stops)
 
 
+@pytest.mark.proof_on("redis")
 def test_runs_where_a_given_store_is_and_touches_nothing_there(
     start: Start, tmp_path: Path, url: str
 ) -> None:

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.for_each import for_each
 
 import interlock
 
@@ -106,7 +106,7 @@ def own(path: Path) -> str:
     return "interlock" if name == "__init__" else name
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+@for_each("path", sorted(ROOT.rglob("*.py")))
 def test_imports_go_one_way(path: Path) -> None:
     found = {layer(name) for name in imports(path) if name.split(".")[0] == "interlock"}
     assert found <= MAY_IMPORT[own(path)]

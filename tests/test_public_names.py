@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.for_each import for_each
 
 import interlock
 from interlock import outcomes
@@ -20,7 +21,7 @@ def test_outcomes_are_sorted() -> None:
     assert sorted(set(outcomes.__all__)) == outcomes.__all__
 
 
-@pytest.mark.parametrize("name", outcomes.__all__)
+@for_each("name", outcomes.__all__)
 def test_an_outcome_is_a_name_of_the_package_too(name: str) -> None:
     assert issubclass(getattr(outcomes, name), Outcome)
     assert getattr(interlock, name) is getattr(outcomes, name)

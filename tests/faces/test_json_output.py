@@ -10,6 +10,7 @@ import pytest
 from msgspec import Struct
 from msgspec import inspect as kinds
 from tests.faces.shell import Here
+from tests.for_each import for_each
 from tests.schemas import check, errors
 
 from interlock import registry
@@ -103,7 +104,7 @@ def test_every_number_is_a_moment_a_duration_or_known_to_be_exact() -> None:
                 assert known or field.name in EXACT, (kind, field.name)
 
 
-@pytest.mark.parametrize("operation", TABLE, ids=lambda each: each.name)
+@for_each("operation", TABLE, lambda each: each.name)
 def test_what_changes_something_answers_with_an_outcome(operation: Operation) -> None:
     changes = operation.name.split()[-1] not in LOOKS and operation.act is not None
     for each in operation.outcomes if changes else ():
@@ -114,7 +115,7 @@ def test_what_changes_something_answers_with_an_outcome(operation: Operation) ->
         assert reads or (config and config.tag_field == "outcome"), each
 
 
-@pytest.mark.parametrize("operation", TABLE, ids=lambda each: each.name)
+@for_each("operation", TABLE, lambda each: each.name)
 def test_a_list_has_its_name_and_a_count(operation: Operation) -> None:
     lists = [each for each in operation.outcomes if issubclass(each, Listing)]
     if operation.name.endswith(" list"):

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.for_each import for_each
 
 import interlock
 from interlock import aio, guard, registry
@@ -30,7 +31,7 @@ from interlock.runtime.text import renderer
 ROOT = Path(interlock.__file__).parent
 TABLE = registry.operations()
 ALIASES = {alias: operation.name for operation in TABLE for alias in operation.aliases}
-every = pytest.mark.parametrize("operation", TABLE, ids=lambda operation: operation.name)
+every = for_each("operation", TABLE, lambda operation: operation.name)
 
 
 def test_the_registry_names_each_operation_once() -> None:

@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 from tests.faces.shell import COMMAND, Here, Result, Shell
+from tests.for_each import for_each
 
 from interlock import registry
 from interlock.faces.cli.parse import COMMON
@@ -112,7 +113,7 @@ def test_options_may_stand_anywhere(here: Here) -> None:
         assert done.json["expires_in"] == 40
 
 
-@pytest.mark.parametrize("name", registry.names())
+@for_each("name", registry.names())
 def test_every_operation_explains_itself(here: Here, name: str) -> None:
     done = here.run(*name.split(), "--help")
     assert done.status == 0

@@ -97,6 +97,12 @@ def test_a_branch_of_a_remote_has_its_name_in_front(tmp_path: Path) -> None:
 # The record.
 
 
+@pytest.fixture(autouse=True)
+def usual_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among other tests a process of the lowest priority would take long."""
+    monkeypatch.setattr(judging, "_LOWEST", 0)
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     made = tmp_path / "store.db"

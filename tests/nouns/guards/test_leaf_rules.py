@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.for_each import for_each
 
 from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import rules, shell
@@ -224,8 +225,8 @@ def test_a_condition_that_should_be_false_has_an_act_too(
     assert all(acts)
 
 
-@pytest.mark.parametrize("word", [word for word, *_ in CASES])
-@pytest.mark.parametrize("fact", [FREE, c.SemaphoreFact(capacity=1), DONE, TEST, seen(value=True)])
+@for_each("word", [word for word, *_ in CASES])
+@for_each("fact", [FREE, c.SemaphoreFact(capacity=1), DONE, TEST, seen(value=True)])
 def test_a_fact_of_another_need_decides_nothing(word: str, fact: c.Fact) -> None:
     condition = shell.parse(word)
     own = next(of for text, of, *_ in CASES if text == word and of is not None)
