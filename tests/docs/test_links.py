@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from tests.docs.pages import ROOT
+from tests.for_each import for_each
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -24,7 +24,7 @@ def anchors(page: Path) -> set[str]:
     return {title.replace(" ", "-") for title in kept}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@for_each("page", PAGES, name)
 def test_every_link_leads_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for link in _LINK.findall(text):

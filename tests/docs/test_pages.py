@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.docs.pages import LANGUAGES, PORTS, ROOT, blocks, carry_out, matches, ports_for
+from tests.for_each import for_each
 
 from interlock import __version__
 
@@ -31,14 +32,14 @@ def test_every_block_does_what_the_page_shows(page: Path, tmp_path: Path) -> Non
     carry_out(page.read_text(), tmp_path)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@for_each("page", PAGES, name)
 def test_no_block_escapes_and_none_waits_by_sleeping(page: Path) -> None:
     for block in blocks(page.read_text()):
         assert block.language in (*LANGUAGES, "until"), f"line {block.line}: {block.language}"
         assert not _WAITS.search(block.text), f"line {block.line}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@for_each("page", PAGES, name)
 def test_prose_has_one_sentence_per_line(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for line in text.splitlines():
@@ -56,7 +57,7 @@ def test_the_readme_and_the_changelog_name_the_version() -> None:
     assert f"\n## [{__version__}] - " in (ROOT / "CHANGELOG.md").read_text()
 
 
-@pytest.mark.parametrize("page", HOW_TO, ids=name)
+@for_each("page", HOW_TO, name)
 def test_a_how_to_is_40_to_120_lines(page: Path) -> None:
     assert 40 <= len(page.read_text().splitlines()) <= 120
 

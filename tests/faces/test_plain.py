@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import pytest
 from tests.faces.shell import Shell
+from tests.for_each import for_each
 
 from interlock.core.safe_text import all_printable, one_line, printable, quoted
 from interlock.nouns.grants.lock import LockView
@@ -38,7 +38,7 @@ def harmless(text: str, *, lines: int) -> None:
     assert [c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Cs")] == []
 
 
-@pytest.mark.parametrize("sign", ACTING, ids=lambda sign: f"U+{ord(sign):04X}")
+@for_each("sign", ACTING, lambda sign: f"U+{ord(sign):04X}")
 def test_what_acts_is_spelled_out(sign: str) -> None:
     assert printable(f"a{sign}b") == "a" + ascii(sign)[1:-1] + "b"
     assert printable(f"a{sign}b").isprintable()

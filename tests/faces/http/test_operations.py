@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.faces.http.served import Served
+from tests.for_each import for_each
 
 from interlock import registry
 from interlock.errors import BadInput, TooLarge
@@ -47,7 +48,7 @@ def test_every_operation_is_described_and_nothing_else_is() -> None:
         assert set(methods) == ({"get", "post"} if OPERATIONS[name].reads else {"post"})
 
 
-@pytest.mark.parametrize("name", sorted(OFFERED))
+@for_each("name", sorted(OFFERED))
 def test_a_description_says_what_the_declaration_says(name: str) -> None:
     operation = OPERATIONS[name]
     post = DESCRIBED["paths"][f"/api/{name.replace(' ', '/')}"]["post"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from tests.for_each import for_each
 
 import interlock.faces.page
 
@@ -19,12 +19,12 @@ MARKUP = re.compile(
 )
 
 
-@pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: file.name)
+@for_each("file", SCRIPTS, lambda file: file.name)
 def test_no_script_turns_a_text_into_markup(file: Path) -> None:
     assert not MARKUP.search(file.read_text())
 
 
-@pytest.mark.parametrize("file", [*SCRIPTS, *STYLES, FOLDER / "index.html"], ids=lambda f: f.name)
+@for_each("file", [*SCRIPTS, *STYLES, FOLDER / "index.html"], lambda f: f.name)
 def test_nothing_is_loaded_from_elsewhere(file: Path) -> None:
     text = file.read_text().replace("http://www.w3.org/2000/svg", "")
     assert "//" not in re.sub(r"(^|\s)//[^\n]*", "", text).replace("\\//", "")
@@ -65,7 +65,7 @@ def test_every_view_has_a_module_that_opens_it_and_every_module_is_used() -> Non
     assert used == {str(file.relative_to(FOLDER)) for file in SCRIPTS}
 
 
-@pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: file.name)
+@for_each("file", SCRIPTS, lambda file: file.name)
 def test_a_module_imports_what_is_there_and_says_what_it_owns(file: Path) -> None:
     text = file.read_text()
     assert text.startswith("// ")
@@ -75,6 +75,6 @@ def test_a_module_imports_what_is_there_and_says_what_it_owns(file: Path) -> Non
             assert re.search(rf"export (async )?(const|let|function|class) {name}\b", there), name
 
 
-@pytest.mark.parametrize("file", [*SCRIPTS, *STYLES], ids=lambda file: file.name)
+@for_each("file", [*SCRIPTS, *STYLES], lambda file: file.name)
 def test_a_file_is_short_enough_to_read(file: Path) -> None:
     assert len(file.read_text().splitlines()) <= 300
