@@ -310,7 +310,10 @@ def draft_transaction(
             f" {runner.capabilities.max_operations}; ask for less at once"
         )
     if decision.quiet:
-        return Draft(Txn(id=txn, checks=checks, puts=puts, quiet=True, ends=True), ())
+        deletes = decision.deletes
+        return Draft(
+            Txn(id=txn, checks=checks, puts=puts, deletes=deletes, quiet=True, ends=True), ()
+        )
     after = (behind,) if behind else runner.chain.take()
     entry = codec.encode(
         Entry(

@@ -48,9 +48,12 @@ _HABITS = {
     "read": "inbox",
     "recv": "inbox",
     "renew": "lock beat",
-    "status": "doctor",
+    "serve": "up",
+    "server": "up",
+    "status": "health",
     "take": "lock acquire",
     "tell": "send",
+    "ui": "up",
     "unlock": "lock release",
     "version": "--version",
 }

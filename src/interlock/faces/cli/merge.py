@@ -29,7 +29,8 @@ def serve(parsed: Parsed) -> int:
     """Serve a queue in a session of its own."""
     request: MergeServe = parsed.request
     with _session(parsed, request.ttl) as fleet:
-        behind = " ".join(map(printable, request.command)) or "no program"
+        tests = " ".join(map(printable, request.command or request.guard))
+        behind = tests or "nothing: no test runs (give one: -- make test)"
         note(
             f"serving {request.target} as {fleet.context.agent}, behind {behind}; stop with Ctrl-C"
         )

@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     from interlock.steps import Op
     from interlock.store import Store
 
-MISSING = "'interlock up' needs two more packages; run: pip install 'interlock[web]'"
+MISSING = (
+    "'interlock up' needs two more packages; run:"
+    " pip install 'interlock[web]' ('.[web]' in a clone)"
+)
 _PATIENCE = 2
 """Seconds that requests have to finish when the server ends."""
 _UVICORN: dict[str, Any] = {

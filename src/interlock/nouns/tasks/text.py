@@ -313,7 +313,10 @@ def _notes(outcome: TaskNotes, paint: Paint) -> str:
 
 def _task_list(outcome: TaskList, paint: Paint) -> str:
     if not outcome.tasks:
-        return "no task here is like that; 'interlock task list --all' has complete ones, too"
+        return (
+            "no such task; add one: interlock task add NAME"
+            " ('interlock task list --all' has complete ones, too)"
+        )
     rows = [_row(task, paint) for task in outcome.tasks]
     titled = any(task.title for task in outcome.tasks)
     shown = [place for place, name in enumerate(_COLUMNS) if titled or name != "TITLE"]

@@ -103,6 +103,13 @@ class Liveness(Suite):
         assert (item.created, item.value) == (revision, b"new")
         assert (item.entry, item.hash) == ("", "")
 
+    def test_a_quiet_commit_deletes_a_key(self, store: Store) -> None:
+        write(store, Put(KEY, b"", ttl=LONG), Put("live/other", b"", ttl=LONG), quiet=True)
+        write(store, deletes=(KEY,), quiet=True)
+        found = store.read(KEY, "live/other")
+        assert found[KEY] is None
+        assert found["live/other"] is not None
+
     def test_a_lapse_is_no_change_that_a_watch_sees(self, place: Place, store: Store) -> None:
         watch = store.watch("live/", store.read().revision)
         self._lapsed(place, store)
