@@ -22,9 +22,10 @@ from interlock.faces.http import judging
 from interlock.faces.http.clients import Clients
 from interlock.faces.http.health import healthz
 from interlock.faces.http.judging import RecordJudging
-from interlock.faces.http.parts import Parts, branch_works
+from interlock.faces.http.parts import Parts, branch_works, works
 from interlock.faces.metrics import metrics_text
 from interlock.nouns.fleet.metrics import text_to_metrics
+from interlock.nouns.fleet.server_service import ServerPlace, running_servers
 from interlock.runtime.verdict import Verdict, kept_verdict
 from interlock.steps import drive
 from interlock.stores import open_store
@@ -249,3 +250,14 @@ def test_a_record_that_cannot_be_judged_is_an_error_and_no_verdict(
     stopped.set()
     thread.join(PATIENCE)
     assert child.returncode == -9, "it ends with the server"
+
+
+def test_the_address_of_a_server_goes_with_it(clients: Clients) -> None:
+    place = ServerPlace(url="http://127.0.0.1:7700/", host="laptop", pid=1, agent="maria")
+    fleet, stopped = clients.reader(), threading.Event()
+    part = threading.Thread(target=works(place)["address"], args=(fleet, stopped))
+    part.start()
+    until(lambda: drive(running_servers(), fleet.store) == [place])
+    stopped.set()
+    part.join()
+    assert drive(running_servers(), fleet.store) == []
