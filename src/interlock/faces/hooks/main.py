@@ -60,8 +60,11 @@ def main(words: list[str]) -> int:
 
 def woken(host: Host, data: bytes) -> HookAnswer:
     """Wait for mail of an idle agent; a failure wakes no agent."""
+    import logging
+
     from interlock.faces.hooks.rewake import wait_and_wake
 
+    logging.getLogger("interlock").setLevel(logging.ERROR)  # its text is for the model
     try:
         return wait_and_wake(host, data)
     except Exception as error:  # noqa: BLE001 - the text of a failure is not for the model

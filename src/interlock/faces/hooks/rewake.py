@@ -53,9 +53,6 @@ def wait_and_wake(host: Host, data: bytes) -> HookAnswer:
     event = read(host, data.decode("utf-8", "replace"), named)
     if not host.rewakes or not _in_background(event):
         return HookAnswer()
-    import logging
-
-    logging.getLogger("interlock").setLevel(logging.ERROR)  # its text is for the model
     with _only_one(event) as first:
         fleet = connected(host, event) if first else None
         if fleet is None:
