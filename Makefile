@@ -22,6 +22,10 @@ COMPARE := $(VENV)-compare
 # Interlock as a user installs it: the etcd extra brings typing_extensions, too.
 PLAIN := $(VENV)-plain
 
+# The pins name everything that is needed, so nothing is resolved: a new release of a package that another one asks for
+# with an extra would be taken instead of its pin, and refused for its missing hash.
+PINNED := --require-hashes --no-deps -r
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: conformance help demo test check bench load compare grow swarms proof servers reference messages lock clean
@@ -112,32 +116,32 @@ $(MADE):
 
 $(RUN): requirements/run.txt pyproject.toml | $(MADE)
 	@echo "Installing Interlock and its dependencies"
-	@$(PIP) --require-hashes -r requirements/run.txt
+	@$(PIP) $(PINNED) requirements/run.txt
 	@$(PIP) --no-build-isolation --no-deps -e .
 	@touch $@
 
 # test.txt holds all of run.txt, so this serves `make demo` too.
 $(TEST): requirements/test.txt requirements/run.txt pyproject.toml | $(MADE)
 	@echo "Installing Interlock, its dependencies and what the tests need"
-	@$(PIP) --require-hashes -r requirements/test.txt
+	@$(PIP) $(PINNED) requirements/test.txt
 	@$(PIP) --no-build-isolation --no-deps -e .
 	@touch $(RUN) $@
 
 $(LINT)/.check: requirements/check.txt | $(MADE)
 	@echo "Setting up $(LINT) with the tools that check"
 	@"$(PYTHON)" -m venv --clear $(LINT)
-	@$(LINT)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/check.txt
+	@$(LINT)/bin/python -m pip install -q --disable-pip-version-check $(PINNED) requirements/check.txt
 	@touch $@
 
 $(COMPARE)/.compare: requirements/compare.txt | $(MADE)
 	@echo "Setting up $(COMPARE) with the tools that Interlock is compared with"
 	@"$(PYTHON)" -m venv --clear $(COMPARE)
-	@$(COMPARE)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/compare.txt
+	@$(COMPARE)/bin/python -m pip install -q --disable-pip-version-check $(PINNED) requirements/compare.txt
 	@touch $@
 
 $(PLAIN)/.plain: requirements/run.txt pyproject.toml | $(MADE)
 	@echo "Setting up $(PLAIN) with Interlock alone"
 	@"$(PYTHON)" -m venv --clear $(PLAIN)
-	@$(PLAIN)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/run.txt
+	@$(PLAIN)/bin/python -m pip install -q --disable-pip-version-check $(PINNED) requirements/run.txt
 	@$(PLAIN)/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@

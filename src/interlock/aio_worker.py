@@ -21,7 +21,6 @@ from interlock.errors import Lapsed, StoreClosed
 from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks.handlers import HandlersByType, TaskHandler
 from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, Ending, HeldClaim
-from interlock.nouns.tasks.several_claims import SMALL
 from interlock.nouns.tasks.task import TaskEnd
 from interlock.nouns.tasks.task_outcomes import Claimed, CompleteOutcome, TaskCompleted
 from interlock.nouns.tasks.waiting_workers import ReservedSlot
@@ -241,7 +240,7 @@ class Worker:
 
     def ends_together(self, end: TaskEnd) -> Ending | None:
         """End a claim together with those that end in the same moment, and claim others with it."""
-        if self._concurrency == 1 or (end.result is not None and len(bytes(end.result)) > SMALL):
+        if self._concurrency == 1 or not end.small:
             return None
         return lambda _: self._end_with_others(end)
 

@@ -20,6 +20,7 @@ from interlock.nouns.grants.handover import HANDOVER, BlockExit
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.nouns.tasks.claim_handle import ClaimHandle
 from interlock.nouns.tasks.held_claim import HeldClaim, claim_for_block
+from interlock.nouns.tasks.task import TaskEnd
 from interlock.runtime.calls import Blocking
 from interlock.steps import Op, drive
 
@@ -64,10 +65,12 @@ class Tasks(TaskCalls[Blocking]):
         and is logged, and the loop continues.  Where nothing follows the block, the task ends with
         the next step of the loop, which is at once: one commit ends it and claims the next one.  A
         ``break``, or any other call of this thread, ends it alone; if the loop does not go on, so
-        does another thread, within a tenth of a second.  A claim that is neither entered
-        nor settled is never completed: its attempt fails when the loop continues or ends.  After
-        SIGTERM, SIGINT, a stop message or ``worker.stop()`` the worker finishes the current claim
-        and claims no more; a second signal, or a second message, releases the current claim, too.
+        does another thread, within a tenth of a second.  If the tasks take a fraction of a
+        millisecond each, up to sixteen are claimed and ended together.  A claim that is neither
+        entered nor settled is never completed: its attempt fails when the loop continues or ends.
+        After SIGTERM, SIGINT, a stop message or ``worker.stop()`` the worker finishes the current
+        claim and claims no more; a second signal, or a second message, releases the current claim,
+        too.
         A loop works on one task at a time; ``concurrency`` is for ``worker.serve``.
         """
         from interlock.client_worker import Worker  # a command that claims needs none
@@ -158,6 +161,8 @@ class Claim(ClaimHandle[Blocking]):
             worker.put_off(self, error)
             return self._log_error(error)
         try:
+            if worker is not None:
+                worker.end_earlier()
             return self.end_now(error)
         finally:
             if worker is not None:
@@ -177,6 +182,18 @@ class Claim(ClaimHandle[Blocking]):
         """End the claim of a block that is over, and claim the next task with it."""
         self._holding.worker = worker_loop
         self.end_now(error, log=False)
+
+    def plain_end(self) -> TaskEnd | None:
+        """The end of its block, if it is a completion that can go together with others."""
+        return self._holding.plain_end()
+
+    def give_up(self) -> None:
+        """Have the keeper release it, unless it is settled."""
+        self._holding.give_up()
+
+    def ended_together(self) -> None:
+        """A commit has completed it together with others."""
+        self._holding.ended_together()
 
     __exit__ = BlockExit[bool]()
 

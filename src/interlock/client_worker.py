@@ -11,9 +11,10 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from interlock.client_tasks import AnyHandler, Claim, Handler
+from interlock.client_worker_ends import PutOffEnds
 from interlock.errors import BadInput, InterlockError, Lapsed, StoreClosed
 from interlock.nouns.grants.handover import HANDOVER, Handover
 from interlock.nouns.messages.stops import StopNotice
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
 
 AT_ONCE = 0.002
 """A loop that takes no longer from the end of a block to its next step has nothing in between."""
-
-
-LONGEST = 0.05
-"""Seconds after which a claim that was put off is ended by another thread, or twice that."""
 
 
 class Worker:
@@ -61,11 +58,7 @@ class Worker:
         self._sends_signal = False
         """Whether this worker sends the next signal itself."""
         self._interrupted = threading.Event()
-        self._put_off: PutOff | None = None
-        """A claim that is still to be ended."""
-        self._ending = threading.RLock()
-        """Held while that is done, since any thread may have to do it."""
-        self._late_end: LateEnd | None = None
+        self._ends = PutOffEnds(fleet, worker_loop)
         self._clock = fleet.context.runner.clock.monotonic
         self._left_at = 0.0
         self._went_on_at_once = False
@@ -86,19 +79,19 @@ class Worker:
         if self._concurrency > 1:
             raise BadInput("a loop works on one task at a time; use worker.serve(handler)")
         with SignalListener(self._on_signal, wanted=self._signals), self._messages():
-            handover = Handover(self._fleet.context.grants)
+            handover, loop = Handover(self._fleet.context.grants), _Loop()
             try:
                 while True:
                     handover = Handover(self._fleet.context.grants)
                     HANDOVER.set(handover)
-                    claim = self._next()
+                    claim = self._next(loop)
                     HANDOVER.set(None)
                     if claim is None:
                         return
                     self._claim = claim
                     yield claim
                     self._went_on_at_once = self._clock() - self._left_at < AT_ONCE
-                    if self._put_off is None:
+                    if not self._ends.includes(claim):
                         claim.passed_over(WENT_ON)
                         self._claim = None
             finally:
@@ -118,34 +111,16 @@ class Worker:
 
     def put_off(self, claim: Claim, error: BaseException | None) -> None:
         """End the claim with the next step of the loop, or before any other call of this thread."""
-        thread = threading.get_ident()
-        self._put_off = PutOff(claim, error, thread)
-        self._fleet.context.put_off[thread] = self.end_alone
-        if not self._serves:  # which always goes on at once
-            if self._late_end is None:
-                self._late_end = LateEnd(self)
-            self._late_end.begin()
+        self._ends.add(claim, error, watched=not self._serves)  # serving always goes on at once
         self.left_block()
 
-    @property
-    def has_put_off(self) -> PutOff | None:
-        """The claim that is still to be ended, if there is one."""
-        return self._put_off
+    def end_earlier(self) -> None:
+        """End the claims that were put off before another one ends: tasks end in their order."""
+        self._ends.end_alone()
 
     def left_block(self) -> None:
         """A block of the loop is over."""
         self._left_at = self._clock()
-
-    def end_alone(self) -> None:
-        """End the claim that was put off, without a claim of the next task."""
-        with self._ending:
-            if (found := self._put_off) is None:
-                return
-            self._put_off = None
-            try:
-                found.claim.end_now(found.error, log=False)
-            finally:  # till then, a call of that thread waits for us
-                self._fleet.context.put_off.pop(found.thread, None)
 
     def on(
         self, *types: str, timeout: float | str | None = None
@@ -201,39 +176,36 @@ class Worker:
 
     def _left(self, handover: Handover) -> None:
         """Clean up after the loop; an interrupt may have come before it got its last claim."""
-        self.end_alone()
-        if self._late_end is not None:
-            self._late_end.stop()
-            self._late_end = None
+        self._ends.close()
         claim, self._claim = self._claim, None
-        if claim is None:
-            handover.abandon()
-        elif self._worker_loop.reason:
+        if claim is not None and self._worker_loop.reason:
             claim.let_go()
-        else:
+        elif claim is not None:
             claim.passed_over(LEFT)
         self._worker_loop.give_back()
+        handover.abandon()  # what an interrupt kept from reaching us
         self._worker_loop.report()
 
-    def _next(self) -> Claim | None:
-        with self._ending:
-            found, self._put_off = self._put_off, None
-        if found is not None:
-            self._fleet.context.put_off.pop(found.thread, None)
-            found.claim.end_with_next(found.error, self._worker_loop)
+    def _next(self, loop: object) -> Claim | None:
+        working = None if self._worker_loop.reason else self._ends.next_ahead()
+        if working is None:
+            self._ends.end_with_claims(loop)
             self._claim = None
+            working = self._wait_next()
+        return self._yours(working)
+
+    def _wait_next(self) -> HeldClaim | None:
         if self._worker_loop.reason:
             return None
         fleet = self._fleet
         fleet.keep(nudge=False)  # waking the keeper for each task costs as much as the task
         try:
-            working = drive(self._worker_loop.wait_next(), fleet.store)
+            return drive(self._worker_loop.wait_next(), fleet.store)
         except (Lapsed, StoreClosed):
             if not fleet.closed:
                 raise
             self.stop("the client was closed")
             return None
-        return self._yours(working)
 
     def _yours(self, working: HeldClaim | None) -> Claim | None:
         """A claim, unless it came too late."""
@@ -247,6 +219,7 @@ class Worker:
         if self._worker_loop.leased:
             self._fleet.nudge()  # the keeper has another lease
         claim.take_up()
+        self._ends.begin()
         return claim
 
     @contextmanager
@@ -284,7 +257,7 @@ class Worker:
     def release_current(self) -> None:
         """Release the current claim, which makes it lost; one whose work is done is ended."""
         with suppress(InterlockError):
-            self.end_alone()
+            self._ends.end_alone()
             if (claim := self._claim) is not None:
                 claim.release()
 
@@ -354,45 +327,5 @@ class TimeLimit:
             log.warning("task %s: %s; its thread is still busy", self._claim.task, self._reason)
 
 
-class PutOff(NamedTuple):
-    """A claim that is still to be ended, the error of its block, and the thread that left it."""
-
-    claim: Claim
-    error: BaseException | None
-    thread: int
-
-
-class LateEnd:
-    """A thread that ends a claim that was put off if the loop does not go on.
-
-    The body of a loop may sleep or wait now and then, even for what waits for the end of the task.
-    The thread sleeps while nothing is put off.  A loop that goes on wakes it once in ``LONGEST`` at
-    most.
-    """
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._wanted = threading.Event()
-        self._over = threading.Event()
-        background(self._run, "interlock-late-end").start()
-
-    def begin(self) -> None:
-        """Something was put off."""
-        if not self._wanted.is_set():
-            self._wanted.set()
-
-    def stop(self) -> None:
-        """The loop is over."""
-        self._over.set()
-        self._wanted.set()
-
-    def _run(self) -> None:
-        while self._wanted.wait() and not self._over.is_set():
-            found = self._worker.has_put_off
-            self._over.wait(LONGEST)
-            if found is None:
-                self._wanted.clear()
-                if self._worker.has_put_off is not None or self._over.is_set():
-                    self._wanted.set()
-            elif found is self._worker.has_put_off:
-                self._worker.end_alone()
+class _Loop:
+    """Lives as long as the frame of a loop: what was claimed ahead is released with it."""

@@ -68,6 +68,25 @@ class Interlock(Claims):
                     work.note(claim.data["number"])
 
 
+class InterlockOneByOne(Interlock):
+    """Interlock on SQLite: a call for each task, which completes it and claims the next one."""
+
+    name = "one-by-one"
+    title = "Interlock, SQLite, a call for each task"
+
+    def drain(self, work: Work) -> None:
+        import interlock
+        from interlock.outcomes import Claimed, TaskCompleted
+
+        with interlock.connect(self.place, agent=f"worker.{work.worker}") as fleet:
+            work.begin()
+            claim: object = fleet.tasks.next()
+            while isinstance(claim, Claimed) and not work.stopped.is_set():
+                work.note(claim.data["number"])
+                done = fleet.tasks.complete(claim.task, token=claim.token, then_next=True)
+                claim = done.next if isinstance(done, TaskCompleted) else None
+
+
 class InterlockRedis(Interlock):
     """Interlock on Redis."""
 
@@ -295,6 +314,7 @@ def _when_stopped(work: Work, stop: Any) -> None:  # noqa: ANN401 - any function
 
 PEERS: tuple[type[Claims], ...] = (
     Interlock,
+    InterlockOneByOne,
     BareSql,
     Huey,
     HueyWithoutResults,

@@ -7,16 +7,11 @@ crash leaves for ``test_crashes.py``.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.processes import checks
 
 import interlock
 from interlock import aio
@@ -47,8 +42,12 @@ def ada(url: str) -> Iterator[interlock.Fleet]:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine with much to do, a loop may not seem to go on at once."""
+    """On a machine with much to do, a loop may not seem to go on at once.
+
+    It claims no task ahead, however short its tasks are: ``test_claims_ahead.py`` is for that.
+    """
     monkeypatch.setattr("interlock.client_worker.AT_ONCE", 60.0)
+    monkeypatch.setattr("interlock.client_worker_ends.MOST_AHEAD", 1)
 
 
 def publish(fleet: interlock.Fleet, *names: str) -> None:
@@ -275,7 +274,7 @@ def test_a_task_ends_soon_even_if_the_loop_does_not_go_on(ada: interlock.Fleet, 
 def test_closing_the_client_completes_what_another_thread_has_done(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.client_worker.LONGEST", 60.0)
+    monkeypatch.setattr("interlock.client_worker_ends.LONGEST", 60.0)
     done, closed = threading.Event(), threading.Event()
     ada = interlock.connect(url, agent="ada")
     publish(ada, "a", "b", "c")
@@ -313,6 +312,7 @@ def test_a_loop_with_more_in_its_body_ends_each_task_with_its_block(
                 worker.stop()
 
 
+@pytest.mark.usefixtures("at_once")
 def test_handlers_pay_one_commit_for_each_task(ada: interlock.Fleet) -> None:
     publish(ada, "a", "b", "c")
     worker = ada.tasks.work(stop_on_signals=False)
@@ -395,39 +395,3 @@ def test_never_more_are_open_than_asked_for(url: str, concurrency: int) -> None:
 
     asyncio.run(asyncio.wait_for(main(), 60))
     assert (done, most) == (20, concurrency)
-
-
-# Kills.
-
-WORKER = """
-import sys, interlock
-with interlock.connect(sys.argv[1], agent="struck", ttl=2) as fleet:
-    for claim in fleet.tasks.work(stop_on_signals=False):
-        with claim:
-            print(claim.task, flush=True)
-"""
-
-
-def test_a_worker_that_is_killed_between_any_two_tasks_leaves_at_most_one(url: str) -> None:
-    names = [f"t{number:02}" for number in range(30)]
-    with interlock.connect(url, agent="bob") as bob:
-        for name in names:
-            bob.tasks.publish(name, retries=5, backoff=0)
-        for after in (1, 2, 5, 8):
-            worker = subprocess.Popen([sys.executable, "-c", WORKER, url], stdout=subprocess.PIPE)
-            assert worker.stdout is not None
-            for _ in range(after):
-                worker.stdout.readline()
-            os.kill(worker.pid, signal.SIGKILL)
-            worker.wait()
-            worker.stdout.close()
-            struck = bob.tasks.list(state=["running"]).tasks
-            assert len(struck) <= 1
-            for each in struck:
-                bob.tasks.requeue(each.task, "its worker was killed")
-        while got := bob.tasks.next():
-            bob.tasks.complete(got.task, token=got.token)
-        assert set(states(bob).values()) == {"complete"}
-        ends = [line.thing for line in bob.record.log(limit=1000) if line.verb == "task.complete"]
-        assert sorted(ends) == [f"task/{name}" for name in names], "each once"
-    checks.sound(url, heads=2)  # the worker's own, and the report of its status

@@ -160,21 +160,32 @@ def _begin(
 
 
 def claim_several(
-    changes: TaskChanges, wanted: Sequence[tuple[ClaimRequest, Spec | None, str]]
+    changes: TaskChanges,
+    wanted: Sequence[tuple[ClaimRequest, Spec | None, str]],
+    *,
+    ahead: bool = False,
 ) -> list[Claimed]:
     """Claim tasks of the queue, best first: each with its spec, or blindly, and its entry.
 
     It stops at the first task that is not simply ready: what has a guard, a deadline or a rest, or
     is in the queue by mistake, is claimed by a commit of its own (``claim``).
+
+    ``ahead`` says that one worker begins them one after the other.  A task with a failed attempt is
+    claimed alone then: it may kill its worker, and each task that the worker has counts that as a
+    failed attempt of its own.
     """
-    claimed = []
+    claimed: list[Claimed] = []
     for request, spec, place in wanted:
         status = changes.facts.status(request.task)
         if status is None or status.state != "pending" or status.due or status.guards:
             break
         if status.deadline is not None or changes.size + CLAIM_SIZE > changes.facts.max_operations:
             break
+        if ahead and status.attempts and claimed:
+            break
         claimed.append(_begin(changes, request, status, spec, place))
+        if ahead and status.attempts:
+            break
     return claimed
 
 

@@ -152,13 +152,14 @@ class ClaimService(ClaimAttempts):
         limit: int,
         *,
         apart: bool,
+        ahead: bool = False,
     ) -> SeveralClaims:
         """Claims of further tasks by the commit that ends others; none where ``following`` is."""
         from interlock.nouns.tasks.several_claims import SeveralClaims
 
         limit = limit if limit and self._may_follow() else 0
         attempt = self.new_attempt(identity, ttl)
-        return SeveralClaims(self, attempt, frozenset(can), limit, apart=apart)
+        return SeveralClaims(self, attempt, frozenset(can), limit, apart=apart, ahead=ahead)
 
     def _require_budget(self, identity: Identity, task: str = "") -> Op[None]:
         """Refuse a claim of an agent, or of a task, whose budget is used up."""

@@ -26,7 +26,7 @@ from interlock.client_context import Context
 from interlock.core import keys
 from interlock.core.decision import Outcome, Write
 from interlock.errors import BadInput, InterlockError, Lost, StoreTrouble, Unavailable, Unproven
-from interlock.nouns.grants.handover import PendingRelease
+from interlock.nouns.grants.handover import Handover, PendingRelease
 from interlock.nouns.grants.held_grant import WAITED, HeldGrant, deadlocked
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks import task_outcomes
@@ -96,6 +96,9 @@ class HeldClaim(HeldGrant):
         """The worker that claims the next task with the end of this one, if one does."""
         self._ending: Callable[[], Op[Outcome]] | None = None
         """What the end of the block does; else it completes the task without a result."""
+        self._result: Raw | None = None
+        self._ends_by_other = False
+        """Whether the end of the block does something else than to complete the task."""
         self.trouble = ""
         """The error of the last attempt to settle it, as text: an exception would keep its frames
         alive, and with them a claim that the caller dropped."""
@@ -132,12 +135,34 @@ class HeldClaim(HeldGrant):
 
     def end_with(self, result: object) -> None:
         """Have the end of the block complete it with this result."""
-        kept = payload(result, "result")
-        self._ending = partial(self._conclude, partial(self._complete, kept))
+        self._result = payload(result, "result")
+        self._ending = partial(self._conclude, partial(self._complete, self._result))
 
     def end_by(self, ending: Ending, good: type[T]) -> None:
         """Have the end of the block settle it by another operation: see ``settle``."""
         self._ending = partial(self.settle, ending, good)
+        self._ends_by_other = True
+
+    def plain_end(self) -> task_types.TaskEnd | None:
+        """The end of the block, if it is a completion that can go together with others."""
+        if self.released or self.trouble or self._ends_by_other:
+            return None
+        end = task_types.TaskEnd(claimant=self._claimant(), result=self._result)
+        return end if end.small else None
+
+    def ended_together(self) -> None:
+        """A commit has completed it together with others."""
+        self.ended = _ENDS[task_outcomes.TaskCompleted]
+        self.drop()
+        self.handover.close()
+
+    def belong_to(self, owner: object) -> None:
+        """Have the keeper release it as soon as this object is deleted; a block takes it over."""
+        earlier, self.handover = self.handover, Handover(self.context.grants)
+        self.handover.add(self, lambda: (self._pending_release(),))
+        self.handover.held = self
+        self.handover.tie(owner)
+        earlier.remove(self)  # last: an interrupt before this may release it twice, which is safe
 
     def _conclude(self, completing: Callable[[], Op[T]]) -> Op[T]:
         """Complete it; a guard that asks for retries is waited for, else the attempt fails."""

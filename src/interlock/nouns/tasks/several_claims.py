@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from interlock.nouns.tasks.claim_attempt import ClaimAttempt
     from interlock.nouns.tasks.claim_service import ClaimService
 
-SMALL = 16 * 1024
-"""Bytes of the largest result that goes together with others."""
-
 
 class SeveralClaimed(Struct, frozen=True, kw_only=True, tag="claimed"):
     """What one commit did: the tasks that it claimed, best first."""
@@ -62,7 +59,8 @@ class SeveralClaims:
 
     ``limit`` counts the places of the tasks that end with the same commit: for each of them that
     cannot end with the others, there is one claim less.  With ``apart`` each claim has a caller
-    name of its own, since each has a worker of its own.
+    name of its own, since another caller than this one may work on it.  ``ahead`` as in
+    ``claim_rules.claim_several``.
     """
 
     def __init__(
@@ -73,6 +71,7 @@ class SeveralClaims:
         limit: int,
         *,
         apart: bool = False,
+        ahead: bool = False,
     ) -> None:
         self.sent = attempt.began
         self.limit = min(limit, CLAIMED_AT_ONCE)
@@ -80,6 +79,7 @@ class SeveralClaims:
         self._attempt = attempt
         self._can = can
         self._apart = apart
+        self._ahead = ahead
         self._base = 0
         self._places: tuple[Item, ...] = ()
         """Across a network: entries of the best ready tasks, as far as a read showed."""
@@ -133,12 +133,29 @@ class SeveralClaims:
         wanted = yield from self._read_places(reader, blind=blind)
         attempt.unsettled = tuple([request for request, _, _ in wanted])
         decision: Decision[SeveralClaimed] = yield from reader.change(
-            lambda changes: _decided(changes, ends, wanted, self.limit - len(ends))
+            lambda changes: self._decided(changes, ends, wanted)
         )
         if not decision.outcome.claims:
             return decision
         data = [keys.data(each.task) for each in decision.outcome.claims] if blind else ()
         return claims.timed(attempt, decision, tuple(data))
+
+    def _decided(
+        self,
+        changes: TaskChanges,
+        ends: Sequence[TaskEnd],
+        wanted: Sequence[tuple[ClaimRequest, Spec | None, str]],
+    ) -> Decision[SeveralClaimed]:
+        ended = end_rules.complete_several(changes, ends)
+        free = max(0, self.limit - len(ends) + len(ended))
+        claims = tuple(claim_rules.claim_several(changes, wanted[:free], ahead=self._ahead))
+        outcome = SeveralClaimed(claims=claims)
+        if ended:
+            outcome = SeveralEnded(ended=frozenset(ended), claims=claims)
+            return changes.decision(outcome, "task.complete", f"task/{ended[0]}")
+        if not claims:
+            return Decision(outcome=outcome)
+        return changes.decision(outcome, "task.claim", f"task/{claims[0].task}")
 
     def filled(self, done: Decided[SeveralClaimed]) -> Op[SeveralClaimed]:
         """The outcome, with the tokens and the data of the claims."""
@@ -204,20 +221,3 @@ class SeveralClaims:
 def _learn(reader: TaskReader, wanted: Sequence[str]) -> ReadOp[None]:
     for start in range(0, len(wanted), KEYS_AT_ONCE):
         reader.learn((yield tuple(wanted[start : start + KEYS_AT_ONCE])).items)
-
-
-def _decided(
-    changes: TaskChanges,
-    ends: Sequence[TaskEnd],
-    wanted: Sequence[tuple[ClaimRequest, Spec | None, str]],
-    free: int,
-) -> Decision[SeveralClaimed]:
-    ended = end_rules.complete_several(changes, ends)
-    claims = tuple(claim_rules.claim_several(changes, wanted[: max(0, free + len(ended))]))
-    outcome = SeveralClaimed(claims=claims)
-    if ended:
-        outcome = SeveralEnded(ended=frozenset(ended), claims=claims)
-        return changes.decision(outcome, "task.complete", f"task/{ended[0]}")
-    if not claims:
-        return Decision(outcome=outcome)
-    return changes.decision(outcome, "task.claim", f"task/{claims[0].task}")

@@ -101,6 +101,8 @@ MOST_RETRIES = 1000
 LISTED = 100
 CLAIMED_AT_ONCE = 64
 """The most tasks that one commit claims, or completes together."""
+SMALL_RESULT = 16 * 1024
+"""Bytes of the largest result that is written together with others."""
 REQUIRES_LIMIT = 32
 LABELS_LIMIT = 32
 GUARDS_LIMIT = 16
@@ -332,6 +334,11 @@ class TaskEnd(Struct, frozen=True, kw_only=True, gc=False):
 
     claimant: Claimant
     result: Raw | None = None
+
+    @property
+    def small(self) -> bool:
+        """Whether its result is small enough to go along with others."""
+        return self.result is None or len(bytes(self.result)) <= SMALL_RESULT
 
 
 def can_do(able: Collection[str], requires: Collection[str]) -> bool:

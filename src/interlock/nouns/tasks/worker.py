@@ -77,7 +77,7 @@ class WorkerLoop:
         """The messages that ask it to stop, if it listens to them."""
         self._asked = 0
         self._handed: deque[HeldClaim] = deque()
-        """Claims of tasks that were created for us while we waited."""
+        """Claims that the thread has not begun: made ahead, or of tasks created for us."""
         self._reserved: set[ReservedSlot] = set()
         self._waits = False
         self._bell = Bell()
@@ -148,16 +148,19 @@ class WorkerLoop:
         return [] if working is None else [working]
 
     def end_and_claim(
-        self, ends: Sequence[TaskEnd], limit: int
+        self, ends: Sequence[TaskEnd], limit: int, *, ahead: bool = False
     ) -> Op[tuple[frozenset[str], list[HeldClaim]]]:
         """Complete tasks together, and claim up to a limit of others with the same commit.
 
         Returns the tasks that are complete, each other one is to end by itself, and the claims.
+        ``ahead`` says that the claims are begun one after the other.
         """
         context, identity = self._context, self._identity()
         limit = 0 if self.reason or self._reserved or self._handed else limit
         apart = not context.identity.caller
-        then = context.tasks.claims.several(identity, self.can, self._ttl, limit, apart=apart)
+        then = context.tasks.claims.several(
+            identity, self.can, self._ttl, limit, apart=apart, ahead=ahead
+        )
         if not ends and not then.limit:
             return frozenset(), []
         done = yield from context.tasks.complete_several(identity.actor, ends, then)
@@ -190,7 +193,7 @@ class WorkerLoop:
 
     def wait_next(self) -> Op[HeldClaim | None]:
         """Claim the next task for a thread: wait without limit, until the worker is to stop."""
-        working = self._take_handed() or (yield from self.claim_next())
+        working = self.take_ahead() or (yield from self.claim_next())
         if working is None:
             self.report()
             extra = None if self.stops is None else _InboxListener(self.stops, self.handle_stop)
@@ -205,11 +208,11 @@ class WorkerLoop:
                         working = yield from stoppable(
                             claiming, self._wait_is_over, extra, drops=True
                         )
-                    working = working or self._take_handed()
+                    working = working or self.take_ahead()
             finally:
                 self._waits = False
                 self.waiting.remove(self)
-            working = working or self._take_handed()
+            working = working or self.take_ahead()
             self.give_back()  # one at a time: another worker may be free
         return working
 
@@ -232,7 +235,7 @@ class WorkerLoop:
 
     def give_back(self) -> None:
         """Have the keeper release the claims that the thread did not take."""
-        while (claim := self._take_handed()) is not None:
+        while (claim := self.take_ahead()) is not None:
             claim.give_up()
 
     def ends_together(self, end: TaskEnd) -> Ending | None:
@@ -249,17 +252,31 @@ class WorkerLoop:
         caller = "" if self._context.identity.caller else then.caller
         return (yield from hold_claim(self._context, claimed, self._ttl, then.sent, caller))
 
+    def keep_ahead(self, claims: Sequence[HeldClaim], loop: object) -> None:
+        """The thread begins these one after the other; they are released if its loop is deleted."""
+        for claim in claims[1:]:
+            claim.belong_to(loop)
+        if claims:
+            claims[0].handover.held = claims[0]
+        self._handed.extend(claims)
+
+    @property
+    def has_ahead(self) -> bool:
+        """Whether there is a claim that the thread has not begun."""
+        return bool(self._handed)
+
+    def take_ahead(self) -> HeldClaim | None:
+        """The next claim that the thread has not begun, if there is one."""
+        with suppress(IndexError):
+            return self._handed.popleft()
+        return None
+
     def take_next(self, then: NextClaim, claimed: Claimed) -> Op[None]:
         """The thread gets it at the next step of its loop."""
         self._handed.append((yield from self.hold_next(then, claimed)))
 
     def no_next(self, then: NextClaim) -> None:
         """The thread asks for it at the next step of its loop."""
-
-    def _take_handed(self) -> HeldClaim | None:
-        with suppress(IndexError):
-            return self._handed.popleft()
-        return None
 
     def report(self, tasks: Collection[str] = ()) -> None:
         """Report the tasks that we work on, if we have a session."""
@@ -293,6 +310,11 @@ class WorkerLoop:
     def lease(self) -> Lease | None:
         """The lease of our session."""
         return self._context.session_lease
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether it claims no task ahead: each claim has a lease, or belongs to another thread."""
+        return self.leased
 
     def _wait_is_over(self) -> bool:
         """Whether a wait is to end: we are to stop, have a claim, or our session has expired."""
@@ -346,11 +368,16 @@ class TeamLoop(WorkerLoop):
 
     def wait_next(self) -> Op[HeldClaim | None]:
         """Claim the next task; if there is none, one thread of the team waits at a time."""
-        working = self._take_handed()
+        working = self.take_ahead()
         if working is None:
             with self._team.one_waits:
                 working = yield from super().wait_next()
         return working
+
+    @property
+    def one_by_one(self) -> bool:
+        """The other threads are to get the tasks that this one does not work on."""
+        return True
 
     def report(self, tasks: Collection[str] = ()) -> None:
         """Report what all threads do."""

@@ -1,0 +1,229 @@
+"""The ends of claims in the loop of a blocking worker: put off, and carried out together.
+
+A loop with nothing after its block puts off the end of a task until its next step, which is at
+once: one commit ends the task and claims the next one.
+
+Where tasks are very short, the commit costs far more than the work.  Such a loop claims some tasks
+ahead with one commit, works on them one after the other, and ends them with the commit that claims
+the next ones.  ``WORK`` bounds what that may delay: all tasks that are claimed together are to take
+no longer, by what the last ones took, so it concerns tasks of a fraction of a millisecond only.
+A kill in that time leaves as many tasks that are claimed, and work that was done and not ended,
+which is done again, as after any kill.
+
+A loop that stays in a block, or after it, keeps no other waiting: after ``LONGEST`` another thread
+ends what is put off, and releases what was claimed ahead.  Any call of the loop's thread ends what
+is put off first.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+from interlock.errors import InterlockError
+from interlock.steps import drive
+from interlock.threads import background
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from interlock.client import Fleet
+    from interlock.client_tasks import Claim
+    from interlock.nouns.tasks.held_claim import HeldClaim
+    from interlock.nouns.tasks.worker import WorkerLoop
+
+LONGEST = 0.05
+"""Seconds after which another thread ends what is put off, or twice that."""
+WORK = 0.005
+"""Seconds of work that a loop claims ahead, and after which it puts off no further end."""
+MOST_AHEAD = 16
+"""The most tasks that it claims with one commit."""
+
+
+class PutOffEnd(NamedTuple):
+    """A claim that is still to be ended, and the error of its block."""
+
+    claim: Claim
+    error: BaseException | None
+
+
+class PutOffEnds:
+    """The claims of one loop that are still to be ended, in the order of their blocks.
+
+    The thread of the loop calls this; ``end_alone`` and ``go_on_without`` may be called by any.
+    """
+
+    def __init__(self, fleet: Fleet, worker_loop: WorkerLoop) -> None:
+        self._fleet = fleet
+        self._worker_loop = worker_loop
+        self._waiting: list[PutOffEnd] = []
+        self._ending = threading.RLock()
+        """Held while they are ended, since any thread may have to do it."""
+        self._thread = 0
+        self._late_end: LateEnd | None = None
+        self._clock = fleet.context.runner.clock.monotonic
+        self._began = 0.0
+        """When the work began whose ends are put off."""
+        self._ahead = 1
+        """How many tasks are claimed together."""
+        self.steps = 0
+        """Counts the steps of the loop."""
+
+    def add(self, claim: Claim, error: BaseException | None, *, watched: bool) -> None:
+        """Put off the end of a block; if it is ``watched``, for ``LONGEST`` at most."""
+        self._thread = threading.get_ident()
+        self._waiting.append(PutOffEnd(claim, error))
+        self._fleet.context.put_off[self._thread] = self.end_alone
+        if watched:
+            self._watch()
+
+    def includes(self, claim: Claim) -> bool:
+        """Whether the end of this claim is put off."""
+        return bool(self._waiting) and self._waiting[-1].claim is claim
+
+    @property
+    def keep_others_waiting(self) -> bool:
+        """Whether something is put off, or claimed ahead."""
+        return bool(self._waiting) or self._worker_loop.has_ahead
+
+    def next_ahead(self) -> HeldClaim | None:
+        """The next claim that was made ahead; None if there is none, or the others are to end."""
+        self.steps += 1
+        if self._waiting and (
+            self._clock() - self._began > WORK or self._waiting[-1].error is not None
+        ):
+            return None
+        return self._worker_loop.take_ahead()
+
+    def begin(self) -> None:
+        """The next block begins; what was claimed ahead for later waits for it."""
+        if not self._waiting:
+            self._began = self._clock()
+        if self._worker_loop.has_ahead:
+            self._watch()
+
+    def end_with_claims(self, loop: object) -> None:
+        """End what is put off, and claim the next tasks with it."""
+        found: list[PutOffEnd] = []
+        try:
+            with self._ending:
+                found, self._waiting = self._waiting, []
+            if found:
+                self._fleet.context.put_off.pop(self._thread, None)
+                self._adapt(len(found))
+                self._end(found, self._ahead, loop)
+        except BaseException:
+            _give_up(found)
+            raise
+
+    def end_alone(self) -> None:
+        """End what is put off, without a claim of the next task."""
+        found: list[PutOffEnd] = []
+        try:
+            with self._ending:
+                found, self._waiting = self._waiting, []
+                if found:
+                    self._end(found, 0, None)
+                    # Not before: till then, a call of that thread waits for us.
+                    self._fleet.context.put_off.pop(self._thread, None)
+        except BaseException:
+            _give_up(found)
+            self._fleet.context.put_off.pop(self._thread, None)
+            raise
+
+    def go_on_without(self) -> None:
+        """The loop does not go on: end what is put off, and release what was claimed ahead."""
+        self._ahead = 1
+        self._worker_loop.give_back()
+        self.end_alone()
+
+    def close(self) -> None:
+        """The loop is over."""
+        self.end_alone()
+        if self._late_end is not None:
+            self._late_end.stop()
+            self._late_end = None
+
+    def _adapt(self, count: int) -> None:
+        """Choose how many to claim together, by what the last ones took."""
+        if self._worker_loop.one_by_one:
+            return
+        took = self._clock() - self._began
+        if took > WORK:
+            self._ahead = max(1, self._ahead // 2)
+        elif count >= self._ahead and took <= WORK / 2:
+            self._ahead = min(2 * self._ahead, MOST_AHEAD)
+
+    def _end(self, found: Sequence[PutOffEnd], limit: int, loop: object) -> None:
+        ended = frozenset[str]()
+        if len(found) > 1 or limit > 1:
+            ended = self._end_together(found, limit, loop)
+        for claim, error in found:
+            if claim.task in ended:
+                claim.ended_together()
+            elif limit:
+                claim.end_with_next(error, self._worker_loop)
+            else:
+                claim.end_now(error, log=False)
+
+    def _end_together(self, found: Sequence[PutOffEnd], limit: int, loop: object) -> frozenset[str]:
+        """Complete with one commit what can be completed so; returns those tasks."""
+        plain = [claim.plain_end() for claim, error in found if error is None]
+        ends = [end for end in plain if end is not None]
+        if not ends:
+            return frozenset()
+        op = self._worker_loop.end_and_claim(ends, limit, ahead=True)
+        try:
+            ended, claims = drive(op, self._fleet.store)
+        except InterlockError:  # each by itself then: one of them must not harm the others
+            return frozenset()
+        self._worker_loop.keep_ahead(claims, loop)
+        return ended
+
+    def _watch(self) -> None:
+        if self._late_end is None:
+            self._late_end = LateEnd(self)
+        self._late_end.begin()
+
+
+def _give_up(found: Sequence[PutOffEnd]) -> None:
+    """Have the keeper release those that are not ended: the exception may keep them alive."""
+    for claim, _ in found:
+        claim.give_up()
+
+
+class LateEnd:
+    """A thread that does what was put off if the loop does not go on.
+
+    The body of a loop may sleep or wait now and then, even for what waits for the end of the task.
+    The thread sleeps while nothing is put off.  A loop that goes on wakes it once in ``LONGEST`` at
+    most.
+    """
+
+    def __init__(self, ends: PutOffEnds) -> None:
+        self._ends = ends
+        self._wanted = threading.Event()
+        self._over = threading.Event()
+        background(self._run, "interlock-late-end").start()
+
+    def begin(self) -> None:
+        """Something was put off."""
+        if not self._wanted.is_set():
+            self._wanted.set()
+
+    def stop(self) -> None:
+        """The loop is over."""
+        self._over.set()
+        self._wanted.set()
+
+    def _run(self) -> None:
+        ends = self._ends
+        while self._wanted.wait() and not self._over.is_set():
+            step, waits = ends.steps, ends.keep_others_waiting
+            self._over.wait(LONGEST)
+            if not waits:
+                self._wanted.clear()
+                if ends.keep_others_waiting or self._over.is_set():
+                    self._wanted.set()
+            elif step == ends.steps:
+                ends.go_on_without()

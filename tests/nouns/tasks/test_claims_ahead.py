@@ -1,0 +1,331 @@
+"""A loop with very short tasks claims some of them ahead, and ends them together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from tests.nouns.grants.test_handover import strike_all
+from tests.nouns.tasks.test_next_claim import commits, publish, states
+from tests.processes import checks
+from tests.processes.helpers import until
+
+import interlock
+from interlock import client_worker_ends
+from interlock.client_tasks import Claim
+from interlock.client_worker import Worker
+from interlock.errors import StoreAway
+from interlock.nouns.tasks.task_outcomes import Claimed
+from interlock.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
+def ada(url: str) -> Iterator[interlock.Fleet]:
+    with interlock.connect(url, agent="ada") as fleet:
+        yield fleet
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tasks count as short, on a machine with much to do, too."""
+    monkeypatch.setattr("interlock.client_worker.AT_ONCE", 60.0)
+    monkeypatch.setattr(client_worker_ends, "WORK", 60.0)
+    monkeypatch.setattr(client_worker_ends, "LONGEST", 60.0)
+
+
+def work(
+    fleet: interlock.Fleet, last: str, each: Callable[[Claim], object] = lambda _: None
+) -> list[str]:
+    """Work in a loop, up to this task; returns the tasks in their order."""
+    done: list[str] = []
+    worker = fleet.tasks.work(stop_on_signals=False)
+    for claim in worker:
+        with claim:
+            done.append(claim.task)
+            if claim.task == last:
+                worker.stop()
+            each(claim)
+    return done
+
+
+def names(number: int) -> list[str]:
+    return [f"t{each:02}" for each in range(number)]
+
+
+def test_short_tasks_are_claimed_and_ended_together_in_their_order(ada: interlock.Fleet) -> None:
+    tasks = names(12)
+    publish(ada, *tasks)
+    assert work(ada, "t11") == tasks
+    assert set(states(ada).values()) == {"complete"}
+    told = commits(ada)
+    assert told[:3] == ["claimed t00", "completed t00", "claimed t01"]  # how it goes on is unknown
+    assert told[3:] == [
+        "completed t01, claimed t02, claimed t03",
+        "completed t02, completed t03, " + ", ".join(f"claimed {task}" for task in tasks[4:8]),
+        ", ".join(f"completed {task}" for task in tasks[4:8])
+        + ", "
+        + ", ".join(f"claimed {task}" for task in tasks[8:12]),
+        ", ".join(f"completed {task}" for task in tasks[8:11]),
+        "completed t11",
+    ]
+    assert ada.record.verify().exit_status == 0
+
+
+def test_tasks_that_take_long_are_claimed_one_by_one(
+    ada: interlock.Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_worker_ends, "WORK", 0.0)
+    publish(ada, *names(6))
+    work(ada, "t05")
+    assert all(told.count("claimed") <= 1 for told in commits(ada))
+
+
+def test_a_long_task_after_short_ones_leaves_the_others_to_other_workers(
+    ada: interlock.Fleet, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_worker_ends, "LONGEST", 0.01)
+    publish(ada, *names(8))
+    with interlock.connect(url, agent="bob") as bob:
+
+        def each(claim: Claim) -> None:
+            if claim.task == "t05":  # t06 and t07 were claimed with it, and t04 is put off
+                assert isinstance(bob.tasks.claim("t07", wait=20), Claimed)
+                assert isinstance(bob.tasks.claim("t06", wait=20), Claimed)
+                until(lambda: states(bob)["t04"] == "complete")
+                worker.stop()
+
+        worker = ada.tasks.work(stop_on_signals=False)
+        for claim in worker:
+            with claim:
+                each(claim)
+        assert states(bob) == dict.fromkeys(names(6), "complete") | {
+            "t06": "running",
+            "t07": "running",
+        }
+        shown = bob.tasks.show("t07")
+        assert shown
+        assert shown.attempts == 0, "it was not begun"
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_loop_that_is_left_ends_what_is_done_and_releases_what_is_not_begun(
+    ada: interlock.Fleet, stops: bool
+) -> None:
+    publish(ada, *names(8))
+    worker = ada.tasks.work(stop_on_signals=False)
+    for claim in worker:
+        with claim:
+            pass
+        if claim.outcome.task == "t05":
+            if not stops:
+                break
+            worker.stop()
+    until(lambda: states(ada)["t07"] == "pending")
+    assert states(ada) == dict.fromkeys(names(6), "complete") | {"t06": "pending", "t07": "pending"}
+    assert work(ada, "t07") == ["t06", "t07"]
+
+
+def test_a_call_in_a_block_finds_the_earlier_tasks_complete(ada: interlock.Fleet) -> None:
+    publish(ada, *names(6))
+
+    def each(claim: Claim) -> None:
+        if claim.task == "t04":
+            done = states(ada)
+            assert [done[task] for task in names(4)] == ["complete"] * 4
+            assert done["t05"] == "running", "claimed ahead"
+
+    work(ada, "t05", each)
+    assert set(states(ada).values()) == {"complete"}
+
+
+def test_an_attempt_that_fails_harms_no_other(
+    ada: interlock.Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(ada, *names(8))
+
+    def each(claim: Claim) -> None:
+        if claim.task == "t05":
+            raise ValueError("broken")
+
+    assert work(ada, "t07", each) == names(8)
+    assert states(ada) == dict.fromkeys(names(8), "complete") | {"t05": "pending"}
+    assert "task t05 failed" in caplog.text
+
+
+def test_a_task_with_a_failed_attempt_is_claimed_alone(ada: interlock.Fleet) -> None:
+    """It may kill its worker, and the tasks that are claimed with it would count that, too."""
+    for name in names(8):
+        ada.tasks.publish(name, backoff=0)
+    for bad in ("t04", "t06"):
+        got = ada.tasks.claim(bad)
+        assert isinstance(got, Claimed)
+        ada.tasks.fail(bad, token=got.token)
+    work(ada, "t07")
+    claims = [told for told in commits(ada) if "claimed" in told]
+    assert [told.count("claimed") for told in claims if "claimed t04" in told][1:] == [1]
+    assert [told.count("claimed") for told in claims if "claimed t06" in told][1:] == [1]
+    assert set(states(ada).values()) == {"complete"}
+
+
+def test_what_cannot_end_with_the_others_ends_alone(ada: interlock.Fleet) -> None:
+    publish(ada, *names(8))
+    ada.tasks.publish("after", needs=["t05"])
+    work(ada, "after")
+    assert set(states(ada).values()) == {"complete"}
+    assert "completed t05, ready after" in ",".join(commits(ada))
+
+
+def test_a_claim_that_was_taken_away_does_not_keep_the_others_from_ending(
+    ada: interlock.Fleet, url: str
+) -> None:
+    publish(ada, *names(8))
+    with interlock.connect(url, agent="bob") as bob:
+
+        def each(claim: Claim) -> None:
+            if claim.task == "t05":
+                bob.tasks.requeue("t04", "it hangs")
+
+        work(ada, "t07", each)
+        assert states(bob) == dict.fromkeys(names(8), "complete") | {"t04": "pending"}
+
+
+def test_results_are_kept_and_large_ones_are_written_alone(ada: interlock.Fleet) -> None:
+    publish(ada, *names(8))
+    worker = ada.tasks.work(stop_on_signals=False)
+
+    def handle(claim: Claim) -> object:
+        if claim.task == "t07":
+            worker.stop()
+        return "x" * 50_000 if claim.task == "t05" else {"of": claim.task}
+
+    worker.serve(handle)
+    for name in names(8):
+        shown = ada.tasks.show(name)
+        assert shown
+        assert shown.state == "complete"
+        assert shown.result == ("x" * 50_000 if name == "t05" else {"of": name})
+
+
+def test_while_the_store_is_away_nothing_is_lost_and_the_worker_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryStore()
+    with interlock.connect(store=store, agent="ada") as ada:
+        for name in names(8):
+            ada.tasks.publish(name, backoff=0)
+        transact, left = store.transact, [0]
+
+        def failing(*args: object) -> object:
+            if left[0]:
+                left[0] -= 1
+                raise StoreAway("it is away")
+            return transact(*args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(store, "transact", failing)
+        seen: list[str] = []
+        worker = ada.tasks.work(stop_on_signals=False)
+        for claim in worker:
+            with claim:
+                seen.append(claim.task)
+                if claim.task == "t05":
+                    left[0] = 2  # the commit of all ends, and then the end of the first one
+                if set(seen) == set(names(8)) and len(seen) > 7:
+                    worker.stop()
+        until(lambda: "running" not in states(ada).values())
+        assert set(seen) == set(names(8))
+        left_over = [task for task, state in states(ada).items() if state != "complete"]
+        assert not left_over or work(ada, left_over[-1]) == left_over
+        assert set(states(ada).values()) == {"complete"}
+
+
+@pytest.mark.parametrize("every", [29, pytest.param(1, marks=pytest.mark.proof)])
+def test_a_loop_that_is_struck_anywhere_leaves_nothing_claimed(
+    every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = count()
+    make = Worker.__init__
+
+    def eager(self: Worker, *args: object, **options: object) -> None:
+        make(self, *args, **options)  # type: ignore[arg-type]
+        self._went_on_at_once, self._ends._ahead = True, 2
+
+    monkeypatch.setattr(Worker, "__init__", eager)
+    with interlock.connect(store=MemoryStore(), agent="ada") as fleet:
+
+        def loop() -> None:
+            for task in fleet.tasks.list(state=["pending"]).tasks:
+                fleet.tasks.cancel(task.task)
+            tasks = [f"t{next(numbers)}" for _ in range(6)]
+            for task in tasks:
+                fleet.tasks.publish(task, backoff=0)
+            worker = fleet.tasks.work(stop_on_messages=False)
+            for claim in worker:
+                with claim:
+                    if claim.task == tasks[4]:
+                        worker.stop()
+
+        loop()
+        strike_all(fleet, loop, every=every)
+
+
+WORKER = """
+import sys, interlock
+with interlock.connect(sys.argv[1], agent="struck", ttl=2) as fleet:
+    for claim in fleet.tasks.work(stop_on_signals=False):
+        with claim:
+            print(claim.task, flush=True)
+"""
+
+
+def test_a_worker_that_is_killed_anywhere_leaves_only_what_it_had_claimed_ahead(url: str) -> None:
+    tasks = names(60)
+    with interlock.connect(url, agent="bob") as bob:
+        for name in tasks:
+            bob.tasks.publish(name, retries=5, backoff=0)
+        for after in (1, 2, 5, 8, 20):
+            worker = subprocess.Popen([sys.executable, "-c", WORKER, url], stdout=subprocess.PIPE)
+            assert worker.stdout is not None
+            for _ in range(after):
+                worker.stdout.readline()
+            os.kill(worker.pid, signal.SIGKILL)
+            worker.wait()
+            worker.stdout.close()
+            struck = bob.tasks.list(state=["running"]).tasks
+            assert len(struck) <= client_worker_ends.MOST_AHEAD
+            for each in struck:
+                bob.tasks.requeue(each.task, "its worker was killed")
+        while got := bob.tasks.next():
+            bob.tasks.complete(got.task, token=got.token)
+        assert set(states(bob).values()) == {"complete"}
+        ends = [each for told in commits(bob) for each in told.split(", ")]
+        ends = [each for each in ends if each.startswith("completed ")]
+        assert sorted(ends) == [f"completed {name}" for name in tasks], "each once"
+    checks.sound(url, heads=2)  # the worker's own, and the report of its status
+
+
+def test_threads_that_share_the_work_claim_nothing_ahead(ada: interlock.Fleet) -> None:
+    publish(ada, *names(12))
+    worker = ada.tasks.work(stop_on_signals=False, concurrency=2)
+    left, guard = set(names(12)), threading.Lock()
+
+    def handle(claim: Claim) -> None:
+        with guard:
+            left.discard(claim.task)
+            if not left:
+                worker.stop()
+
+    worker.serve(handle)
+    assert set(states(ada).values()) == {"complete"}
+    assert all(told.count("claimed") <= 1 for told in commits(ada))
