@@ -18,8 +18,8 @@ BELOW_CLIENTS = FOUNDATION | {
 }  # fmt: skip
 CLIENTS = {
     "client_setup", "client", "client_blocks", "client_messages", "client_requests",
-    "client_tasks", "client_threads", "client_worker", "aio", "aio_ends_together", "aio_messages",
-    "aio_requests", "aio_tasks", "aio_worker",
+    "client_tasks", "client_threads", "client_worker", "client_worker_ends", "aio",
+    "aio_ends_together", "aio_messages", "aio_requests", "aio_tasks", "aio_worker",
 }  # fmt: skip
 CLIENTS |= {"guard", "interlock", "outcomes"}
 RULES_AND_SERVICES = {
@@ -65,7 +65,9 @@ MAY_IMPORT = {
     "client_messages": BELOW_CLIENTS | {"client"},
     "client_requests": BELOW_CLIENTS | {"client", "client_tasks"},
     "client_tasks": BELOW_CLIENTS | {"client", "client_blocks", "client_worker"},
-    "client_worker": BELOW_CLIENTS | {"client", "client_tasks", "client_threads"},
+    "client_worker": BELOW_CLIENTS
+    | {"client", "client_tasks", "client_threads", "client_worker_ends"},
+    "client_worker_ends": BELOW_CLIENTS | {"client", "client_tasks"},
     "client_threads": BELOW_CLIENTS | {"client", "client_tasks", "client_worker"},
     "aio": BELOW_CLIENTS | {"client_setup", "aio_messages", "aio_requests", "aio_tasks"},
     "aio_messages": BELOW_CLIENTS | {"aio"},

@@ -20,7 +20,6 @@ from interlock.nouns.grants.handover import HANDOVER, BlockExit
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.nouns.tasks.claim_handle import ClaimHandle
 from interlock.nouns.tasks.held_claim import HeldClaim, claim_for_block
-from interlock.nouns.tasks.task import TaskEnd
 from interlock.runtime.calls import Blocking
 from interlock.steps import Op, drive
 
@@ -158,7 +157,7 @@ class Claim(ClaimHandle[Blocking]):
         if worker is not None and worker.puts_off(self._holding, error):
             self._holding.handover.tie(self)  # the worker keeps us until it has ended the claim
             self._holding.stop_work()  # its end no longer waits for the caller
-            worker.put_off(self, error)
+            worker.put_off(self, self._holding, error)
             return self._log_error(error)
         try:
             if worker is not None:
@@ -182,18 +181,6 @@ class Claim(ClaimHandle[Blocking]):
         """End the claim of a block that is over, and claim the next task with it."""
         self._holding.worker = worker_loop
         self.end_now(error, log=False)
-
-    def plain_end(self) -> TaskEnd | None:
-        """The end of its block, if it is a completion that can go together with others."""
-        return self._holding.plain_end()
-
-    def give_up(self) -> None:
-        """Have the keeper release it, unless it is settled."""
-        self._holding.give_up()
-
-    def ended_together(self) -> None:
-        """A commit has completed it together with others."""
-        self._holding.ended_together()
 
     __exit__ = BlockExit[bool]()
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from interlock.client_tasks import AnyHandler, Claim, Handler
-from interlock.client_worker_ends import PutOffEnds
+from interlock.client_worker_ends import PutOffEnd, PutOffEnds
 from interlock.errors import BadInput, InterlockError, Lapsed, StoreClosed
 from interlock.nouns.grants.handover import HANDOVER, Handover
 from interlock.nouns.messages.stops import StopNotice
@@ -109,9 +109,10 @@ class Worker:
         plain = error is None or isinstance(error, Exception)
         return plain and not (holding.released or holding.trouble or holding.lost())
 
-    def put_off(self, claim: Claim, error: BaseException | None) -> None:
+    def put_off(self, claim: Claim, holding: HeldClaim, error: BaseException | None) -> None:
         """End the claim with the next step of the loop, or before any other call of this thread."""
-        self._ends.add(claim, error, watched=not self._serves)  # serving always goes on at once
+        end = PutOffEnd(claim, holding, error)
+        self._ends.add(end, watched=not self._serves)  # serving always goes on at once
         self.left_block()
 
     def end_earlier(self) -> None:
@@ -328,4 +329,4 @@ class TimeLimit:
 
 
 class _Loop:
-    """Lives as long as the frame of a loop: what was claimed ahead is released with it."""
+    """Lives as long as the frame of a loop: the claims that it made ahead are released then."""

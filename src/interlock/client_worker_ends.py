@@ -11,8 +11,8 @@ A kill in that time leaves as many tasks that are claimed, and work that was don
 which is done again, as after any kill.
 
 A loop that stays in a block, or after it, keeps no other waiting: after ``LONGEST`` another thread
-ends what is put off, and releases what was claimed ahead.  Any call of the loop's thread ends what
-is put off first.
+ends what is put off, and releases the claims that were made ahead.  Any call of the loop's thread
+ends what is put off first.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class PutOffEnd(NamedTuple):
     """A claim that is still to be ended, and the error of its block."""
 
     claim: Claim
+    holding: HeldClaim
     error: BaseException | None
 
 
@@ -69,11 +70,12 @@ class PutOffEnds:
         self.steps = 0
         """Counts the steps of the loop."""
 
-    def add(self, claim: Claim, error: BaseException | None, *, watched: bool) -> None:
+    def add(self, end: PutOffEnd, *, watched: bool) -> None:
         """Put off the end of a block; if it is ``watched``, for ``LONGEST`` at most."""
-        self._thread = threading.get_ident()
-        self._waiting.append(PutOffEnd(claim, error))
-        self._fleet.context.put_off[self._thread] = self.end_alone
+        with self._ending:  # another thread may be about to end the earlier ones
+            self._thread = threading.get_ident()
+            self._waiting.append(end)
+            self._fleet.context.put_off[self._thread] = self.end_alone
         if watched:
             self._watch()
 
@@ -96,7 +98,7 @@ class PutOffEnds:
         return self._worker_loop.take_ahead()
 
     def begin(self) -> None:
-        """The next block begins; what was claimed ahead for later waits for it."""
+        """The next block begins; the claims that were made ahead wait for its end."""
         if not self._waiting:
             self._began = self._clock()
         if self._worker_loop.has_ahead:
@@ -132,7 +134,7 @@ class PutOffEnds:
             raise
 
     def go_on_without(self) -> None:
-        """The loop does not go on: end what is put off, and release what was claimed ahead."""
+        """The loop does not go on: end what is put off, and release the claims ahead."""
         self._ahead = 1
         self._worker_loop.give_back()
         self.end_alone()
@@ -158,9 +160,9 @@ class PutOffEnds:
         ended = frozenset[str]()
         if len(found) > 1 or limit > 1:
             ended = self._end_together(found, limit, loop)
-        for claim, error in found:
+        for claim, holding, error in found:
             if claim.task in ended:
-                claim.ended_together()
+                holding.ended_together()
             elif limit:
                 claim.end_with_next(error, self._worker_loop)
             else:
@@ -168,7 +170,7 @@ class PutOffEnds:
 
     def _end_together(self, found: Sequence[PutOffEnd], limit: int, loop: object) -> frozenset[str]:
         """Complete with one commit what can be completed so; returns those tasks."""
-        plain = [claim.plain_end() for claim, error in found if error is None]
+        plain = [each.holding.plain_end() for each in found if each.error is None]
         ends = [end for end in plain if end is not None]
         if not ends:
             return frozenset()
@@ -188,12 +190,12 @@ class PutOffEnds:
 
 def _give_up(found: Sequence[PutOffEnd]) -> None:
     """Have the keeper release those that are not ended: the exception may keep them alive."""
-    for claim, _ in found:
-        claim.give_up()
+    for each in found:
+        each.holding.give_up()
 
 
 class LateEnd:
-    """A thread that does what was put off if the loop does not go on.
+    """A thread that ends the claims that are put off if the loop does not go on.
 
     The body of a loop may sleep or wait now and then, even for what waits for the end of the task.
     The thread sleeps while nothing is put off.  A loop that goes on wakes it once in ``LONGEST`` at

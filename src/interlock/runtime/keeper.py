@@ -25,6 +25,7 @@ from msgspec import Struct
 from interlock.clock import Clock
 from interlock.core import keys
 from interlock.core.decision import Write
+from interlock.core.thing_names import key_of
 from interlock.runtime.housekeeping import ClientHousekeeping
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
@@ -90,15 +91,21 @@ class Lease:
 
 
 class WatchedGrant(Struct, frozen=True, eq=False):
-    """A grant that the client relies on; ``lose`` is called if the store no longer has it.
+    """A grant that the client relies on; ``lose`` is called if the store no longer has it."""
 
-    ``notes`` are the keys of the notes that an operator leaves who ends it.
-    """
-
-    keys: tuple[str, ...]
+    things: tuple[str, ...]
     grant: str
-    notes: tuple[str, ...]
     lose: Callable[[Any], None]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that say who has it."""
+        return tuple(map(key_of, self.things))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The keys of the notes that an operator leaves who ends it."""
+        return tuple([keys.broken(thing, self.grant) for thing in self.things])
 
 
 if TYPE_CHECKING:

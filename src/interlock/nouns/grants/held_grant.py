@@ -59,8 +59,7 @@ class HeldGrant:
         self.handover = handover.current(context.grants)
         self.broken: BreakNote | None = None
         """The note of the operator that ended it, if we have read one."""
-        notes = tuple([keys.broken(thing, grant.grant) for thing in things])
-        self._watched = WatchedGrant(tuple(map(key_of, things)), grant.grant, notes, self._lose)
+        self._watched = WatchedGrant(things, grant.grant, self._lose)
         context.keeper.watch_grant(self._watched)
         for lease in leases:
             lease.listeners.append(self._notify)
