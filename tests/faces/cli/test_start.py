@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.faces.shell import Shell
@@ -29,6 +31,33 @@ def test_acquiring_a_lock_imports_nothing_heavy(ada: Shell) -> None:
     imported = _imported_by(ada, "lock", "acquire", "merge")
     assert "interlock.stores.sqlite.store" in imported
     assert _about(imported, "task", "guard", "gate", *OTHERS) == set()
+
+
+HANDED = """
+import os, sys
+before = set(sys.modules)
+from interlock.faces.cli import main
+main.hand_over = lambda argv: print(*set(sys.modules) - before, flush=True) or 0
+main.main()
+"""
+
+
+def test_a_command_that_is_handed_over_imports_only_what_is_built_into_python() -> None:
+    words = [sys.executable, "-I", "-S", "-c", _without_site(HANDED), "lock", "list"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    package = "interlock", "interlock.faces", "interlock.faces.cli"
+    ours = {*package, "interlock.faces.cli.main", "interlock.faces.cli.warm"}
+    assert set(done.stdout.split()) == {*ours, "__future__"}
+
+
+def test_the_installed_command_is_the_script_of_the_package() -> None:
+    """An entry point would let the installer write it, and old ones import much there."""
+    installed = Path(sys.executable).with_name("interlock")
+    script = Path(__file__).parents[3] / "scripts" / "interlock"
+    assert installed.read_text().splitlines()[1:] == script.read_text().splitlines()[1:]
+    assert os.access(installed, os.X_OK)
+    done = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("interlock ")
 
 
 LAZY = """
