@@ -18,10 +18,10 @@ release*: the keeper releases it when the store answers (``PendingReleases``).
 from __future__ import annotations
 
 import weakref
+from _contextvars import ContextVar  # the module contextvars only copies its names
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
