@@ -63,9 +63,10 @@ def __getattr__(name: str) -> object:
     for home, names in _HOMES.items():
         if name in names:
             return globals().setdefault(name, getattr(import_module(home), name))
-    outcomes = import_module("interlock.outcomes")
-    if name in outcomes.__all__:
-        return globals().setdefault(name, getattr(outcomes, name))
+    if name[:1].isupper():  # else it is a module that is about to be imported
+        outcomes = import_module("interlock.outcomes")
+        if name in outcomes.__all__:
+            return globals().setdefault(name, getattr(outcomes, name))
     raise AttributeError(f"module 'interlock' has no attribute {name!r}")
 
 

@@ -40,7 +40,6 @@ from interlock.runtime.given import Given
 from interlock.runtime.keeper import LOOK
 from interlock.steps import Op, drive
 from interlock.store import Store
-from interlock.threads import background
 
 if TYPE_CHECKING:
     from interlock.client_blocks import Block, Stream
@@ -313,6 +312,8 @@ class Fleet(FleetProperties[Blocking]):
     def _start(self, name: str, loop: Callable[[], None]) -> None:
         thread = self._threads.get(name)
         if thread is None:
+            from interlock.threads import background
+
             thread = self._threads.setdefault(name, background(loop, name))
         if thread.ident is None:  # also if an interrupt prevented its start
             with self._waking, suppress(RuntimeError):  # it was started while we waited

@@ -13,7 +13,7 @@ from interlock.core import keys, validate
 from interlock.core.decision import Write
 from interlock.errors import BadInput, Lapsed
 from interlock.nouns.grants.service import GrantService
-from interlock.runtime.housekeeping import ClientHousekeeping
+from interlock.runtime.client_housekeeping import ClientHousekeeping
 from interlock.runtime.identity import TRACE, Actor, Identity
 from interlock.runtime.keeper import Keeper, Lease
 from interlock.runtime.runner import Runner

@@ -9,25 +9,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from interlock.core.outcomes import (
-        Acquired,
+    from interlock.core.item_outcomes import (
         Allowed,
         Answered,
         Away,
-        Blocked,
-        Broken,
-        Busy,
         Cancelled,
         Completed,
-        Deadlock,
         Defined,
         Denied,
         Dropped,
         Exists,
-        Extended,
         Failed,
-        Fenced,
         Full,
+        Paused,
+        Resumed,
+    )
+    from interlock.core.outcomes import (
+        Acquired,
+        Blocked,
+        Broken,
+        Busy,
+        Deadlock,
+        Extended,
+        Fenced,
         GivenFenced,
         Gone,
         Granted,
@@ -35,9 +39,7 @@ if TYPE_CHECKING:
         NoGuard,
         Nothing,
         NotOwner,
-        Paused,
         Released,
-        Resumed,
         Unknown,
         Waiting,
     )
@@ -276,11 +278,14 @@ if TYPE_CHECKING:
     from interlock.runtime.retention import Forgotten
 
 HOMES = {
+    "interlock.core.item_outcomes": (
+        "Allowed", "Answered", "Away", "Cancelled", "Completed", "Defined", "Denied", "Dropped",
+        "Exists", "Failed", "Full", "Paused", "Resumed",
+    ),
     "interlock.core.outcomes": (
-        "Acquired", "Allowed", "Answered", "Away", "Blocked", "Broken", "Busy", "Cancelled",
-        "Completed", "Deadlock", "Defined", "Denied", "Dropped", "Exists", "Extended", "Failed",
-        "Fenced", "Full", "GivenFenced", "Gone", "Granted", "GuardBlocked", "NoGuard", "NotOwner",
-        "Nothing", "Paused", "Released", "Resumed", "Unknown", "Waiting",
+        "Acquired", "Blocked", "Broken", "Busy", "Deadlock", "Extended", "Fenced", "GivenFenced",
+        "Gone", "Granted", "GuardBlocked", "NoGuard", "NotOwner", "Nothing", "Released", "Unknown",
+        "Waiting",
     ),
     "interlock.nouns.agents.log_rules": ("Uploaded",),
     "interlock.nouns.agents.report_rules": ("Reported", "Unreported"),

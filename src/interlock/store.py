@@ -80,7 +80,6 @@ means that the first one never happened and never can; a conflict has its entry 
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -250,6 +249,8 @@ def scopes(scope: Scope) -> tuple[str, ...]:
 
 def covers(scopes: tuple[str, ...], key: str) -> bool:
     """Whether a watch of these scopes, as it keeps them, sees the changes of this key."""
+    from bisect import bisect_right  # a command that watches nothing does without
+
     index = bisect_right(scopes, key)
     if not index:
         return False

@@ -8,7 +8,7 @@ import pytest
 import interlock
 from interlock import aio
 from interlock.errors import StoreClosed
-from interlock.runtime.housekeeping import ClientHousekeeping
+from interlock.runtime.client_housekeeping import ClientHousekeeping
 from interlock.runtime.identity import Actor
 from interlock.steps import Op
 from interlock.stores.memory import MemoryStore

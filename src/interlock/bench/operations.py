@@ -350,8 +350,7 @@ def cold_start(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
                     lambda _: _run(variables, "-c", "pass"),
                     lambda name, kind=kind: _run(  # type: ignore[misc]
                         variables,
-                        *("-m", "interlock", "lock", "acquire", f"{kind}.{name}"),
-                        *("--agent", "bench"),
+                        *(*_command(), "lock", "acquire", f"{kind}.{name}", "--agent", "bench"),
                     ),
                 )
             yield timed(f"{kind} lock acquire", ours, bare, engine.targets[kind])
@@ -360,7 +359,7 @@ def cold_start(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
 @contextmanager
 def _warm_process(variables: Mapping[str, str]) -> Iterator[None]:
     """A process that carries out the commands of this measurement."""
-    command = [sys.executable, "-m", "interlock", "warm"]
+    command = [sys.executable, *_command(), "warm"]
     environment = _cached(variables)
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:  # noqa: S603
         try:
@@ -369,6 +368,12 @@ def _warm_process(variables: Mapping[str, str]) -> Iterator[None]:
             yield
         finally:
             process.terminate()
+
+
+def _command() -> tuple[str, ...]:
+    """The command that users type, which is installed beside the interpreter; else the package."""
+    script = os.path.join(os.path.dirname(sys.executable), "interlock")
+    return (script,) if os.path.exists(script) else ("-m", "interlock")
 
 
 def _run(variables: Mapping[str, str], *arguments: str) -> None:

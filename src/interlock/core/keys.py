@@ -360,7 +360,11 @@ DERIVED = (
 LEAST_PRIORITY, GREATEST_PRIORITY = -1_000_000, 1_000_000
 NO_REQUIREMENTS = "-"
 _LONGEST_SET = 120
-_ENCODED = re.compile(r"[^A-Za-z0-9._:@*?+=~-]+")
+LETTERS_AND_DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_PLAIN = frozenset(LETTERS_AND_DIGITS + "._:@*?+=~-")
+"""The characters that stand for themselves."""
+_ENCODED = r"[^A-Za-z0-9._:@*?+=~-]+"
+"""All others, as a text: a command whose names have none need not compile it."""
 
 
 # The encoding.
@@ -369,7 +373,7 @@ _ENCODED = re.compile(r"[^A-Za-z0-9._:@*?+=~-]+")
 @lru_cache(maxsize=4096)
 def encode(name: str) -> str:
     """A name as one segment of a key."""
-    return _ENCODED.sub(_percent, name)
+    return name if _PLAIN.issuperset(name) else re.sub(_ENCODED, _percent, name)
 
 
 def decode(segment: str) -> str:

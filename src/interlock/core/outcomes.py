@@ -3,6 +3,9 @@
 A word that several nouns answer with (the JSON field "outcome") is one class here, with the name of
 the word, and each noun has its own subclass.  So ``case interlock.Full():`` matches slots and
 inboxes, and ``case interlock.InboxFull():`` the inbox alone.  No two outcomes have the same name.
+
+Here are those about grants, waits and missing things; ``item_outcomes.py`` has the others, which
+the commands for locks need not import.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
-from interlock.core.decision import Outcome, Refusal, Success
+from interlock.core.decision import Refusal, Success
 
 What: TypeAlias = Literal[
     "agent",
@@ -65,18 +68,6 @@ class Listing(Struct, Generic[T_co], frozen=True, kw_only=True):
         return len(self)
 
 
-class Allowed(Success, frozen=True, kw_only=True):
-    """It is allowed from now on."""
-
-
-class Denied(Success, frozen=True, kw_only=True):
-    """It is not allowed any more."""
-
-
-class Defined(Success, frozen=True, kw_only=True):
-    """The definitions are in the store."""
-
-
 class Granted(Success, frozen=True, kw_only=True):
     """It is yours: now, or it already was.
 
@@ -112,18 +103,8 @@ class Extended(Granted, frozen=True, kw_only=True):
     """You had it and keep it."""
 
 
-class Answered(Success, frozen=True, kw_only=True):
-    """The answer to a question or to a request."""
-
-
 class Busy(Refusal, frozen=True, kw_only=True):
     """Another client has it, or queued earlier."""
-
-
-class Full(Refusal, frozen=True, kw_only=True):
-    """There is no room: too few slots are left, or too many messages wait."""
-
-    http_status = 429
 
 
 class Deadlock(Refusal, frozen=True, kw_only=True):
@@ -168,10 +149,6 @@ class Gone(Refusal, frozen=True, kw_only=True):
     """Not in the queue any more, and without what it was for."""
 
 
-class Exists(Outcome, frozen=True, kw_only=True):
-    """There is one of this name or id already, and it stays as it is."""
-
-
 class Nothing(Refusal, frozen=True, kw_only=True):
     """There is none."""
 
@@ -185,14 +162,6 @@ class Unknown(Refusal, frozen=True, kw_only=True):
 
     what: What
     unknown: tuple[str, ...]
-
-
-class Away(Refusal, frozen=True, kw_only=True):
-    """No agent is there now."""
-
-
-class Cancelled(Success, frozen=True, kw_only=True):
-    """It was cancelled."""
 
 
 class Blocked(Refusal, frozen=True, kw_only=True):
@@ -222,23 +191,3 @@ class NoGuard(Nothing, frozen=True, kw_only=True, tag="nothing"):
     """The store has no guard of this name."""
 
     guard: str
-
-
-class Completed(Success, frozen=True, kw_only=True):
-    """It is complete."""
-
-
-class Failed(Outcome, frozen=True, kw_only=True):
-    """It failed."""
-
-
-class Paused(Outcome, frozen=True, kw_only=True):
-    """An agent may not send for now, or a schedule publishes nothing for now."""
-
-
-class Resumed(Success, frozen=True, kw_only=True):
-    """An agent may send again, or a schedule goes on."""
-
-
-class Dropped(Success, frozen=True, kw_only=True):
-    """It is deleted."""

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
+from interlock.core.keys import LETTERS_AND_DIGITS
 from interlock.core.thing_names import KINDS
 from interlock.errors import BadDuration, BadInput, BadName, TooLarge
 
@@ -57,8 +58,8 @@ _BY_PREFIX = {
 _SHOWN = 40
 _LEAVES: frozenset[type] = frozenset((str, int, bool, NoneType))
 """Types of values without elements that are always JSON."""
-_PLAIN = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
-"""Names that need no further check; nearly all of them."""
+_PLAIN = frozenset(LETTERS_AND_DIGITS + "._:@/-")
+"""The characters of names that need no further check, which are nearly all of them."""
 _UNSEEN = (
     *(
         "\u034f\u034f",
@@ -97,7 +98,7 @@ def name(text: str, what: str = "name") -> str:
     """Return the text if it is a legal name, and say what is wrong with it otherwise."""
     if not require_text(text, what):
         raise BadName(f"the {what} is empty; give 1 to {NAME_LIMIT} bytes")
-    if not _PLAIN.fullmatch(text):
+    if not _PLAIN.issuperset(text):
         text = _printable(text, what)
     if len(text) > NAME_LIMIT or (not text.isascii() and len(text.encode()) > NAME_LIMIT):
         raise BadName(f"the {what} has {len(text.encode())} bytes; {NAME_LIMIT} are allowed")
@@ -477,7 +478,8 @@ def reason(value: str) -> str:
 
 def quote(name: str) -> str:
     """A name as one word of a shell."""
-    return name if _PLAIN.fullmatch(name) else "'" + name.replace("'", "'\\''") + "'"
+    is_plain = name and _PLAIN.issuperset(name)
+    return name if is_plain else "'" + name.replace("'", "'\\''") + "'"
 
 
 def closest_names(name: str, known: Iterable[str], most: int = 2) -> list[str]:

@@ -8,9 +8,9 @@ written for one purpose.
 from __future__ import annotations
 
 import os
+from _contextvars import ContextVar  # the module contextvars only copies its names
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 from msgspec import Struct
 

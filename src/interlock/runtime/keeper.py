@@ -26,7 +26,7 @@ from interlock.clock import Clock
 from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.core.thing_names import key_of
-from interlock.runtime.housekeeping import ClientHousekeeping
+from interlock.runtime.client_housekeeping import ClientHousekeeping
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.steps import Op, Read

@@ -7,12 +7,18 @@ number there and commits nothing either.
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 
 from interlock.errors import StoreDamaged, StoreMoved, StoreMoving, StoreTrouble
 from interlock.store import StoreMark
 
-_decode = msgspec.json.Decoder(StoreMark).decode
+
+@cache
+def _decoder() -> msgspec.json.Decoder[StoreMark]:
+    """Made when it is first used: few stores have a mark."""
+    return msgspec.json.Decoder(StoreMark)
 
 
 def encode_mark(mark: StoreMark) -> str:
@@ -25,7 +31,7 @@ def encode_mark(mark: StoreMark) -> str:
 def decode_mark(text: str | bytes) -> StoreMark:
     """The mark that was kept."""
     try:
-        return _decode(text)
+        return _decoder().decode(text)
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise StoreDamaged(
             f"the store has a mark that cannot be read ({error}); restore a copy"

@@ -25,7 +25,9 @@ from interlock.client_context import Context
 from interlock.clock import Clock
 from interlock.nouns.agents.calls import AgentCalls
 from interlock.nouns.fleet.calls import FleetCalls
-from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
+from interlock.nouns.grants.calls import LockCalls
+from interlock.nouns.grants.semaphore_calls import SemaphoreCalls
+from interlock.nouns.grants.several_calls import SeveralCalls
 from interlock.nouns.guards.calls import GuardCalls
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.record.calls import RecordCalls

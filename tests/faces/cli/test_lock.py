@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.faces.shell import Here, Shell, until
 
-from interlock.runtime.housekeeping import ClientHousekeeping
+from interlock.runtime.client_housekeeping import ClientHousekeeping
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.steps import Op

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.faces.shell import Shell
 
 HEAVY = {
     "argparse", "asyncio", "cryptography", "dataclasses", "difflib", "hashlib", "inspect", "json",
-    "logging", "multiprocessing", "pathlib", "socket", "subprocess", "tempfile", "tomllib",
+    "logging", "multiprocessing", "pathlib", "socket", "string", "subprocess", "tempfile",
+    "tomllib",
 }  # fmt: skip
+UNUSED = {
+    "bisect", "contextvars", "select", "interlock.core.item_outcomes", "interlock.outcomes",
+    "interlock.nouns.grants.semaphore_calls", "interlock.nouns.grants.several_calls",
+    "interlock.runtime.housekeeping", "interlock.stores.sqlite.watch", "interlock.version",
+}  # fmt: skip
+"""What a command that acquires a lock and waits for nothing does without."""
+MOST = 70
+"""How many modules of ours it may import: each takes nearly a hundredth of a start of Python."""
 OTHERS = ("logs", "message", "report", "several", "story", "uploader", "verify")
 
 SPY = """
@@ -29,6 +40,50 @@ def test_acquiring_a_lock_imports_nothing_heavy(ada: Shell) -> None:
     imported = _imported_by(ada, "lock", "acquire", "merge")
     assert "interlock.stores.sqlite.store" in imported
     assert _about(imported, "task", "guard", "gate", *OTHERS) == set()
+    assert imported & UNUSED == set()
+    assert len([name for name in imported if name.startswith("interlock")]) <= MOST
+
+
+COMPILED = """
+import msgspec, re, sys
+compiled, usual = [], re._compiler.compile
+re._compiler.compile = lambda pattern, flags=0: compiled.append(pattern) or usual(pattern, flags)
+from interlock.faces.cli.command import run
+status = run(sys.argv[1:])
+print(*compiled, file=sys.stderr)
+sys.exit(status)
+"""
+
+
+def test_acquiring_a_lock_compiles_no_pattern(ada: Shell) -> None:
+    assert _noted_by(ada, COMPILED, "lock", "acquire", "merge") == ""
+
+
+HANDED = """
+import os, sys
+before = set(sys.modules)
+from interlock.faces.cli import main
+main.hand_over = lambda argv: print(*set(sys.modules) - before, flush=True) or 0
+main.main()
+"""
+
+
+def test_a_command_that_is_handed_over_imports_only_what_is_built_into_python() -> None:
+    words = [sys.executable, "-I", "-S", "-c", _without_site(HANDED), "lock", "list"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    package = "interlock", "interlock.faces", "interlock.faces.cli"
+    ours = {*package, "interlock.faces.cli.main", "interlock.faces.cli.warm"}
+    assert set(done.stdout.split()) == {*ours, "__future__"}
+
+
+def test_the_installed_command_is_the_script_of_the_package() -> None:
+    """An entry point would let the installer write it, and old ones import much there."""
+    installed = Path(sys.executable).with_name("interlock")
+    script = Path(__file__).parents[3] / "scripts" / "interlock"
+    assert installed.read_text().splitlines()[1:] == script.read_text().splitlines()[1:]
+    assert os.access(installed, os.X_OK)
+    done = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("interlock ")
 
 
 LAZY = """
@@ -109,8 +164,17 @@ def _about(imported: set[str], *words: str) -> set[str]:
 
 def _imported_by(shell: Shell, *words: str, needed: frozenset[str] = frozenset()) -> set[str]:
     """What a command imports; none of it is heavy but what it needs."""
+    imported = set(_noted_by(shell, SPY, *words).split())
+    # msgspec takes what typing_extensions, a tool of developers, brings along.
+    brought = {"inspect"} if "typing_extensions" in imported else set()
+    assert imported & HEAVY - brought == needed
+    return imported
+
+
+def _noted_by(shell: Shell, script: str, *words: str) -> str:
+    """What a script that carries out a command writes to stderr."""
     done = subprocess.run(
-        [sys.executable, "-S", "-c", _without_site(SPY), *words],
+        [sys.executable, "-S", "-c", _without_site(script), *words],
         cwd=shell.folder,
         env=shell.environment(),
         capture_output=True,
@@ -118,11 +182,7 @@ def _imported_by(shell: Shell, *words: str, needed: frozenset[str] = frozenset()
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    imported = set(done.stderr.split())
-    # msgspec takes what typing_extensions, a tool of developers, brings along.
-    brought = {"inspect"} if "typing_extensions" in imported else set()
-    assert imported & HEAVY - brought == needed
-    return imported
+    return done.stderr.strip()
 
 
 def _without_site(script: str) -> str:

@@ -28,14 +28,18 @@ class Warm(NamedTuple):
     pid: int
     environment: dict[str, str]
 
+    def children(self) -> list[int]:
+        """Those that carry out commands, and one that waits for the next."""
+        path = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        return [int(pid) for pid in path.read_text().split()]
+
     def carries_out(self, command: subprocess.Popen[str]) -> list[int]:
         """The children with the standard error of a command.
 
         Children of earlier commands may still be about to end, so their number proves nothing.
         """
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         error = _error_of(command.pid)
-        return [int(pid) for pid in children if _error_of(int(pid)) == error]
+        return [pid for pid in self.children() if _error_of(pid) == error]
 
 
 def _error_of(pid: int) -> str:
@@ -241,6 +245,53 @@ def test_it_ends_when_it_was_not_used(tmp_path: Path) -> None:
     done = run(environment, tmp_path, "warm", "--idle", "0.1s")
     assert done.status == 0
     assert os.listdir(tmp_path) == []
+
+
+def test_a_process_is_ready_for_the_next_command_and_ends_with_the_warm_one(
+    tmp_path: Path,
+) -> None:
+    environment = dict(os.environ) | {"XDG_RUNTIME_DIR": str(tmp_path)}
+    with started(environment) as server:
+        warm_process = Warm(server.pid, environment)
+        (ready,) = until(warm_process.children, "the child for the first command")
+        with waiting(warm_process, tmp_path, with_store(warm_process, tmp_path)) as (_, child):
+            others = until(lambda: {*warm_process.children()} - {child}, "the child for the next")
+            assert ready not in others
+            server.kill()
+            server.wait(PATIENCE)
+            until(lambda: all(map(gone, others)), "the end of the child for the next")
+            assert not gone(child)  # it carries out a command
+
+
+def test_a_command_after_a_change_of_the_code_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_server, "_LOOK", -1.0)
+    monkeypatch.setattr(warm_server, "_received_command", lambda *_: ([], "request"))
+    listener, ours, theirs = socket.socket(socket.AF_UNIX), *socket.socketpair()
+    with listener, ours, theirs, socket.socket(socket.AF_UNIX) as command:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        command.connect(str(tmp_path / "s"))
+        code = {__file__: os.stat(__file__).st_mtime_ns}
+        assert warm_server._accepted(listener, theirs, (), code | {"gone.py": 1}) is None
+        found = warm_server._accepted(listener, theirs, (), code)
+        assert found is not None
+        found[0].close()
+        assert ours.recv(9) == warm.BEGUN
+
+
+def test_a_child_has_the_variables_of_its_command_and_no_others() -> None:
+    before = dict(os.environ)
+    wanted = {"INTERLOCK_X": "1", "EMPTY": "", **dict(list(before.items())[1:])}
+    try:
+        os.environ["EMPTY"] = "full"
+        warm_server._take_environment(wanted)
+        assert dict(os.environ) == wanted
+        shown = subprocess.run(["/usr/bin/env", "-0"], capture_output=True, check=True).stdout
+        assert {*os.fsdecode(shown).split("\0")} - {""} == {f"{k}={v}" for k, v in wanted.items()}
+    finally:
+        warm_server._take_environment(before)
 
 
 def with_store(process: Warm, folder: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from interlock.core import codec
 from interlock.errors import StoreDamaged
 from interlock.nouns.record.seal_rules import LIMITS, SealLimits
 from interlock.nouns.record.seal_service import Sealing
-from interlock.runtime.housekeeping import BETWEEN, ClientHousekeeping
+from interlock.runtime.client_housekeeping import BETWEEN, ClientHousekeeping
 from interlock.runtime.identity import Actor
 from interlock.store import Put, Txn
 from interlock.testing.testbed import Testbed

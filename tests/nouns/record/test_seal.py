@@ -32,8 +32,9 @@ from interlock.core.segment import RecordMark, unpack
 from interlock.errors import BadInput, StoreAway, StoreDamaged
 from interlock.nouns.record.seal_rules import LIMITS, SealLimits
 from interlock.nouns.record.seal_service import Sealing, SealPass, SealStep
+from interlock.runtime.client_housekeeping import BETWEEN, ClientHousekeeping
 from interlock.runtime.history import LogFollowing
-from interlock.runtime.housekeeping import BETWEEN, ClientHousekeeping, HousekeepingPass, Maintained
+from interlock.runtime.housekeeping import HousekeepingPass, Maintained
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.settings import Settings

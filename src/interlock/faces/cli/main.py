@@ -1,14 +1,22 @@
-"""The entry point: it does as little as possible before and after the command itself."""
+"""The entry point: it does as little as possible before and after the command itself.
+
+A command that is handed over to a warm process needs nothing but this module and ``warm.py``, so
+this one imports only what is built into Python, too.
+"""
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
-from types import ModuleType
 
 from interlock.faces.cli.warm import hand_over
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
+else:
+    ModuleType = type(sys)
 
 BROKEN_PIPE = 141
 UNWRITTEN = 4
@@ -16,12 +24,14 @@ UNWRITTEN = 4
 
 def main() -> None:
     """Run the command that argv holds, and end the process with its status."""
-    # Imported modules are never garbage: collecting would take a tenth of a command's time.
-    gc.set_threshold(50_000, 20, 20)
     if sys.stderr is None:  # it was closed: no reader wants the notes beside the answer
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - to the very end
     status = hand_over(sys.argv[1:])
     if status is None:
+        import gc
+
+        # Imported modules are never garbage: collecting would take a tenth of a command's time.
+        gc.set_threshold(50_000, 20, 20)
         status = carry_out(sys.argv[1:])
     if "multiprocessing" in sys.modules:
         sys.exit(status)

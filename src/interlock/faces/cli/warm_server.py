@@ -1,8 +1,13 @@
 """``interlock warm``: a process that carries out the commands of its user without their start.
 
-``warm.py`` says how a command is handed over.  This process imports the modules of commands, then
-waits.  It opens no store and starts no thread, since it forks for each command.  It ends when it
-was not used for a while, when its code was changed, or when a user ends it.
+``warm.py`` says how a command is handed over.  This process imports the modules of commands and
+forks: the child waits for the next command and carries it out.  As soon as it has one, this process
+forks again, so that no command waits for a fork.  It opens no store and starts no thread, since it
+forks.  It ends when it was not used for a while, when its code was changed, or when a user ends it.
+
+    the warm process === a line for each child === the child, which accepts commands
+                     <-- DECLINED: still waiting, BEGUN: fork again, closed: end ---
+                     --- closed: end ---------------------------------------------->
 """
 
 from __future__ import annotations
@@ -40,7 +45,9 @@ _FILES = 4
 """The standard files of a command, and its folder."""
 _MASK = 0o777
 _LOOK = 1.0
-"""Seconds between two looks at the files of the code."""
+"""Seconds that a child may wait before it looks at the files of the code again."""
+_LONGEST = 2_000_000.0
+"""Seconds: what the system's poll can wait for is 24 days, and a longer limit is none."""
 _PATIENCE = 5.0
 """Seconds in which a command sends its request, which it does at once."""
 
@@ -61,7 +68,7 @@ def serve(parsed: Parsed) -> int:
         write(f"commands are carried out by process {os.getpid()}; Ctrl-C ends it\n".encode())
         gc.collect()
         gc.freeze()  # else the first collection of each child would copy all pages
-        _accept(listener, idle, code)
+        _fork_for_commands(listener, idle, code)
     except KeyboardInterrupt:
         pass
     finally:
@@ -138,40 +145,88 @@ def _changed(file: str) -> int:
         return 0
 
 
-def _accept(listener: socket.socket, idle: float, code: dict[str, int]) -> None:
-    """Fork for each command, until none came for so long or the code was changed."""
+def _fork_for_commands(listener: socket.socket, idle: float, code: dict[str, int]) -> None:
+    """Keep a child ready for the next command, until none came for so long or the code changed."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the children
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell ignores some behind &
         signal.signal(signum, signal.default_int_handler)
     own = warm.stamp()
+    while True:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            if not os.fork():
+                ours.close()
+                _serve_one(listener, theirs, own, code)
+            theirs.close()
+            if not _has_begun(ours, idle):
+                return
+
+
+def _has_begun(child: socket.socket, idle: float) -> bool:
+    """Wait until the child has a command; False if it found none for so long, or has ended."""
+    child.settimeout(idle if idle < _LONGEST else None)
+    try:
+        while (said := child.recv(1)) == warm.DECLINED:
+            pass
+    except TimeoutError:
+        return False
+    return said == warm.BEGUN
+
+
+def _serve_one(
+    listener: socket.socket, parent: socket.socket, own: tuple[str, ...], code: dict[str, int]
+) -> NoReturn:
+    """In the child: carry out one command; also a failure ends it here, so it never forks."""
+    status = warm.KILLED
+    try:
+        found = _accepted(listener, parent, own, code)
+        listener.close()
+        parent.close()
+        if found is not None:
+            status = _carry_out(*found)
+    finally:
+        os._exit(status)
+
+
+def _accepted(
+    listener: socket.socket, parent: socket.socket, own: tuple[str, ...], code: dict[str, int]
+) -> tuple[socket.socket, list[int], CommandRequest] | None:
+    """Wait for a command; None when the warm process has ended, or its code was changed."""
     events = select.poll()
     events.register(listener, select.POLLIN)
-    used = looked = time.monotonic()
-    while time.monotonic() - used < idle:
-        if not events.poll(_LOOK * 1000):
-            continue
-        used = time.monotonic()
-        if used - looked > _LOOK:
+    events.register(parent, select.POLLIN)
+    looked = time.monotonic()
+    while True:
+        if any(file == parent.fileno() for file, _ in events.poll()):
+            return None
+        if time.monotonic() - looked > _LOOK:
             if any(_changed(file) != then for file, then in code.items()):
-                return  # the command is refused, and carried out by itself
+                return None  # the command is refused, and carried out by itself
             looked = time.monotonic()
         line, _ = listener.accept()
-        with line, suppress(OSError, BadRequest):
-            _answer(line, listener, own)
+        with suppress(OSError, BadRequest):
+            if (found := _received_command(line, own)) is not None:
+                parent.sendall(warm.BEGUN)
+                return line, *found
+        line.close()
+        parent.sendall(warm.DECLINED)
 
 
-def _answer(line: socket.socket, listener: socket.socket, own: tuple[str, ...]) -> None:
+def _received_command(
+    line: socket.socket, own: tuple[str, ...]
+) -> tuple[list[int], CommandRequest] | None:
+    """The files and the request of a command; None if it has to start by itself."""
     if warm.peer_uid(line) != os.geteuid():
-        return
+        return None
     line.settimeout(_PATIENCE)
     head, files, _, _ = socket.recv_fds(line, warm.HEAD, _FILES)
     try:
         request = decoded(head, _received(line, head))
-        if request.stamp != own or len(files) != _FILES or not _is_short(request.argv):
-            line.sendall(warm.DECLINED)
-            return
-        if not os.fork():
-            _carry_out(line, listener, files, request)
+        if request.stamp == own and len(files) == _FILES and _is_short(request.argv):
+            files, taken = [], files
+            return taken, request
+        line.sendall(warm.DECLINED)
+        return None
     finally:
         for file in files:
             os.close(file)
@@ -256,8 +311,7 @@ def _become(line: socket.socket, files: Sequence[int], request: CommandRequest) 
         os.dup2(file, number)
     os.fchdir(files[3])
     os.umask(request.mask)
-    os.environ.clear()
-    os.environ.update(request.environment)
+    _take_environment(request.environment)
     time.tzset()
     line.setblocking(True)
     fcntl.fcntl(line, fcntl.F_SETOWN, os.getpid())
@@ -265,16 +319,19 @@ def _become(line: socket.socket, files: Sequence[int], request: CommandRequest) 
     line.sendall(warm.BEGUN + os.getpid().to_bytes(warm.LENGTH, "big"))
 
 
-def _carry_out(
-    line: socket.socket, listener: socket.socket, files: Sequence[int], request: CommandRequest
-) -> NoReturn:
-    """In the child: also a failure ends it here, so it never becomes a second warm process."""
-    status = warm.KILLED
-    try:
-        listener.close()
-        _become(line, files, request)
-        sys.argv[1:] = request.argv
-        status = carry_out(request.argv)
-        line.sendall(bytes([status]))
-    finally:
-        os._exit(status)
+def _take_environment(wanted: dict[str, str]) -> None:
+    """Change the variables that differ: to set them all takes a tenth of the time of a command."""
+    for name in os.environ.keys() - wanted.keys():
+        del os.environ[name]
+    for name, value in wanted.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+
+
+def _carry_out(line: socket.socket, files: Sequence[int], request: CommandRequest) -> int:
+    """In the child: be the command; returns its exit status."""
+    _become(line, files, request)
+    sys.argv[1:] = request.argv
+    status = carry_out(request.argv)
+    line.sendall(bytes([status]))
+    return status

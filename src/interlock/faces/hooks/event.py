@@ -13,10 +13,9 @@ from interlock.faces.hooks.hosts import AFTER, BEFORE, Host
 
 _PATHS = ("file_path", "notebook_path", "filePath", "absolute_path", "target_file", "path")
 _PATCHES = ("command", "input", "patch", "patchText", "patch_text")
-_FILE = re.compile(
-    r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$", re.MULTILINE
-)
-_PLAIN = re.compile(r"[\w-]+")
+# Patterns as text: one that is not used need not be compiled.
+_FILE = r"(?m)^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$"
+_PLAIN = r"[\w-]+"
 _LONGEST = 64
 
 
@@ -113,7 +112,7 @@ def _transcript(payload: dict[str, Any]) -> str:
     if not sub:
         return whole
     begin, suffix = os.path.splitext(whole)
-    return f"{begin}/subagents/agent-{sub}{suffix}" if suffix and _PLAIN.fullmatch(sub) else ""
+    return f"{begin}/subagents/agent-{sub}{suffix}" if suffix and re.fullmatch(_PLAIN, sub) else ""
 
 
 def _tools(host: Host, payload: dict[str, Any], means: str) -> tuple[str, tuple[str, ...], bool]:
@@ -147,7 +146,7 @@ def _paths(call: dict[str, Any]) -> list[str]:
     found = [arguments[key] for key in _PATHS if isinstance(arguments.get(key), str)]
     for key in _PATCHES:
         if isinstance(patch := arguments.get(key), str):
-            found += [one or other for one, other in _FILE.findall(patch)]
+            found += [one or other for one, other in re.findall(_FILE, patch)]
     return [path.strip() for path in found if path.strip()]
 
 

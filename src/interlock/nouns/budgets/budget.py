@@ -21,7 +21,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from interlock.core import outcomes
+from interlock.core import item_outcomes, outcomes
 from interlock.core.decision import Success
 from interlock.core.outcomes import Listing, always
 
@@ -131,7 +131,7 @@ class BudgetSet(Success, frozen=True, kw_only=True, tag="set"):
     cost: float | None = None
 
 
-class BudgetDropped(outcomes.Dropped, frozen=True, kw_only=True, tag="dropped"):
+class BudgetDropped(item_outcomes.Dropped, frozen=True, kw_only=True, tag="dropped"):
     """There is no such limit any more; the counts stay."""
 
     thing: str

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from interlock.nouns.budgets.calls import BudgetCalls
     from interlock.nouns.fleet.metrics import MetricsWritten
     from interlock.nouns.fleet.noun import Diagnosis
-    from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
+    from interlock.nouns.grants.calls import LockCalls
+    from interlock.nouns.grants.semaphore_calls import SemaphoreCalls
+    from interlock.nouns.grants.several_calls import SeveralCalls
     from interlock.nouns.guards.calls import GuardCalls
     from interlock.nouns.merges.calls import MergeCalls
     from interlock.nouns.messages.calls import MessageCalls

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import field
 
-from interlock.core import outcomes
+from interlock.core import item_outcomes, outcomes
 from interlock.core import validate as words
 from interlock.core.decision import Success
 from interlock.errors import BadInput
@@ -208,7 +208,7 @@ class Created(Success, frozen=True, kw_only=True, tag="created"):
 
 
 class StoreExists(
-    outcomes.Exists, Success, frozen=True, kw_only=True, tag="exists", omit_defaults=True
+    item_outcomes.Exists, Success, frozen=True, kw_only=True, tag="exists", omit_defaults=True
 ):
     """The store existed already and was not changed; ``warning`` says why it accepts no changes."""
 

@@ -1,4 +1,4 @@
-"""The calls of locks, semaphores, and several of them at once."""
+"""The calls of locks, and how semaphores and several things at once are acquired, too."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from interlock.core import keys, validate
-from interlock.core.validate import CAPACITY
+from interlock.core import validate
 from interlock.nouns.grants.lock import LockTarget
 from interlock.nouns.grants.request import GrantTerms, guard_names
 from interlock.runtime.calls import Calls, D, call, grants, patiently
@@ -17,12 +16,9 @@ from interlock.steps import Op
 if TYPE_CHECKING:
     from interlock.client_context import Context
     from interlock.nouns.grants import lock as locks
-    from interlock.nouns.grants import semaphore as semaphores
-    from interlock.nouns.grants import several
     from interlock.nouns.grants.guarded import GrantGate
     from interlock.nouns.grants.lock import LockView
     from interlock.nouns.grants.request import GrantTarget
-    from interlock.nouns.grants.semaphore import SemaphoreView, SlotsTarget
 
 
 def acquire(
@@ -145,161 +141,3 @@ class LockCalls(Calls[D]):
         from interlock.nouns.grants import views
 
         return views.lock(self.context.runner, LockTarget(name).name)
-
-
-class SemaphoreCalls(Calls[D]):
-    """Semaphores, by name."""
-
-    @grants
-    def acquire(
-        self,
-        name: str,
-        *,
-        weight: int = 1,
-        capacity: int | None = None,
-        ttl: float | str | None = None,
-        wait: float | str = 0,
-        max_hold: float | str | None = None,
-        metadata: object = None,
-        token: int | None = None,
-        given: Given = (),
-        guard: str | Sequence[str] = (),
-    ) -> Op[semaphores.AcquireOutcome]:
-        """Take slots of a semaphore, or say how many there are.
-
-        The first request that names a ``capacity`` makes the semaphore; one that names another
-        is refused.  With the ``token`` of a grant it is kept (``AlreadyHeld``), or gets more
-        (``Increased``).  No request overtakes a waiter, so a large ``weight`` is never starved.
-        ``wait``, ``ttl``, ``max_hold``, ``given`` and ``guard`` are as for locks.
-        """
-        terms = GrantTerms(
-            wait=wait,
-            ttl=ttl,
-            max_hold=max_hold,
-            metadata=metadata,
-            token=token,
-            given=given,
-            guard=guard,
-        )
-        target = partial(_slots, name, weight, capacity)
-        return acquire(self.context, "a wait for slots", target, terms)
-
-    @call
-    def release(self, name: str, *, token: int | None = None) -> Op[semaphores.ReleaseOutcome]:
-        """Release slots; the first waiters that fit have them with the same commit."""
-        actor = self.context.me().actor
-        return self.context.grants.release(actor, _slots(name), token=validate.token(token))
-
-    @call
-    def heartbeat(self, name: str, *, token: int | None = None) -> Op[semaphores.BeatOutcome]:
-        """Renew a grant; an expired one is not revived."""
-        identity = self.context.me()
-        return self.context.grants.heartbeat(
-            identity.actor,
-            _slots(name),
-            token=validate.token(token),
-            session_ttl=identity.session_ttl,
-        )
-
-    beat = heartbeat
-
-    @call
-    def resize(self, name: str, capacity: int) -> Op[semaphores.Resized]:
-        """Set the capacity for all callers; no holder loses a slot."""
-        from interlock.nouns.grants import semaphore
-
-        actor, name = self.context.me().actor, _slots(name).name
-        capacity = validate.count(capacity, "capacity", CAPACITY)
-        decide = partial(semaphore.resize, name, capacity, agent=actor.agent)
-        return self.context.grants.change_pool(actor, keys.semaphore(name), decide)
-
-    @call
-    def remove(
-        self, name: str
-    ) -> Op[semaphores.Removed | semaphores.SlotsFull | semaphores.NoSemaphore]:
-        """Remove a semaphore, unless it has holders or waiters."""
-        from interlock.nouns.grants import semaphore
-
-        actor, name = self.context.me().actor, _slots(name).name
-        decide = partial(semaphore.remove, name)
-        return self.context.grants.change_pool(actor, keys.semaphore(name), decide)
-
-    @call
-    def break_(
-        self, name: str, reason: str, *, holder: str = "", token: int | None = None
-    ) -> Op[semaphores.BreakOutcome]:
-        """End the grant of a holder of slots, alive or not: for operators.
-
-        ``holder`` or ``token`` say which grant, where there are several; otherwise as for locks.
-        """
-        actor, target = self.context.me().actor, _slots(name)
-        return self.context.grants.break_grant(
-            actor,
-            target,
-            holder=validate.name(holder, "agent name") if holder else "",
-            reason=validate.reason(reason),
-            token=validate.token(token),
-        )
-
-    @call
-    def list(self) -> Op[tuple[SemaphoreView, ...]]:
-        """All semaphores."""
-        from interlock.nouns.grants import views
-
-        return views.semaphores(self.context.runner)
-
-    @call
-    def show(self, name: str) -> Op[SemaphoreView | semaphores.NoSemaphore]:
-        """One semaphore: its holders, their tokens, its queue."""
-        from interlock.nouns.grants import views
-
-        return views.semaphore(self.context.runner, _slots(name).name)
-
-
-class SeveralCalls(Calls[D]):
-    """Several locks and slots at once."""
-
-    @grants
-    def acquire(
-        self,
-        *things: str,
-        ttl: float | str | None = None,
-        wait: float | str = 0,
-        max_hold: float | str | None = None,
-        metadata: object = None,
-        given: Given = (),
-        guard: str | Sequence[str] = (),
-    ) -> Op[several.AcquireOutcome]:
-        """Take all of these with one commit, or none.
-
-        A thing is ``lock/merge``, ``sem/builds`` or ``sem/builds=2``.
-        With ``wait`` it queues for all of them at once, and gets all of them at once.
-        A semaphore must be there already, or have its capacity in the settings.
-        ``guard`` is as for locks.
-        """
-        from interlock.nouns.grants import several
-
-        terms = GrantTerms(
-            wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given, guard=guard
-        )
-        return acquire(
-            self.context, several.SeveralTarget.about, partial(several.target_of, things), terms
-        )
-
-    @call
-    def release(self, *things: str, token: int | None = None) -> Op[several.ReleaseOutcome]:
-        """Give all of these back with one commit."""
-        from interlock.nouns.grants import several
-
-        actor, target = self.context.me().actor, several.target_of(things)
-        said = zip(target.parts, things, strict=True)
-        weights = [(part.thing, part.weight) for part, text in said if several.is_weighted(text)]
-        return self.context.grants.release(
-            actor, target, token=validate.token(token), weights=tuple(weights)
-        )
-
-
-def _slots(name: str, weight: int = 1, capacity: int | None = None) -> SlotsTarget:
-    from interlock.nouns.grants.semaphore import SlotsTarget  # a command about a lock does without
-
-    return SlotsTarget(name, weight, capacity)

@@ -18,10 +18,10 @@ release*: the keeper releases it when the store answers (``PendingReleases``).
 from __future__ import annotations
 
 import weakref
+from _contextvars import ContextVar  # the module contextvars only copies its names
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -216,14 +216,16 @@ def current(grants: PendingReleases) -> Handover:
     return handover if handover is not None and handover.belongs_to(grants) else Handover(grants)
 
 
-class BlockWithHandover(Protocol[R]):
-    """A block with a handover."""
+if TYPE_CHECKING:
 
-    def entering(self, end: Callable[..., R]) -> None:
-        """Take the function that ``with`` calls at the end; it lives as long as the block."""
+    class BlockWithHandover(Protocol[R]):
+        """A block with a handover."""
 
-    def leave(self, kind: Any, error: Any, trace: Any) -> R:  # noqa: ANN401 - as __exit__
-        """The end of the block."""
+        def entering(self, end: Callable[..., R]) -> None:
+            """Take the function that ``with`` calls at the end; it lives as long as the block."""
+
+        def leave(self, kind: Any, error: Any, trace: Any) -> R:  # noqa: ANN401 - as __exit__
+            """The end of the block."""
 
 
 class BlockExit(Generic[R]):

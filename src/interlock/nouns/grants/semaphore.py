@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from interlock.core import keys, outcomes
+from interlock.core import item_outcomes, keys, outcomes
 from interlock.core.decision import Decision, Event, Outcome, Success, Write
 from interlock.core.validate import CAPACITY, count
 from interlock.nouns.grants.pool import Grant, Pool
@@ -53,7 +53,7 @@ class Increased(SlotsGranted, frozen=True, kw_only=True, tag="increased"):
     """Your grant now has the requested number of slots."""
 
 
-class SlotsFull(outcomes.Full, outcomes.Busy, frozen=True, kw_only=True, tag="full"):
+class SlotsFull(item_outcomes.Full, outcomes.Busy, frozen=True, kw_only=True, tag="full"):
     """Not enough slots are free, or waiters come first."""
 
     semaphore: str

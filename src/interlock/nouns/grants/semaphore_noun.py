@@ -143,7 +143,7 @@ NOUN = Noun(
     gate_flags={"sem": "interlock.nouns.grants.pool_reader:set_semaphore_gated"},
     name="sem",
     help="a number of slots, granted first come, first served",
-    calls="interlock.nouns.grants.calls:SemaphoreCalls",
+    calls="interlock.nouns.grants.semaphore_calls:SemaphoreCalls",
     keys=(KeyKind(prefix=keys.SEMAPHORES, read="interlock.nouns.grants.pool_reader:decode_pool"),),
     proof="interlock.nouns.grants.pool_reader:grant_liveness",
     why={"sem": "interlock.nouns.grants.why:semaphore"},

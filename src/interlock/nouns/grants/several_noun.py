@@ -38,7 +38,7 @@ class SeveralRelease(Request, frozen=True, kw_only=True):
 
 NOUN = Noun(
     name="several",
-    calls="interlock.nouns.grants.calls:SeveralCalls",
+    calls="interlock.nouns.grants.several_calls:SeveralCalls",
     texts=("interlock.nouns.grants.text",),
     operations=(
         Operation(

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Struct, field
 
 from interlock.core import keys
-from interlock.core.outcomes import Allowed, Denied, Listing, NoGuard
+from interlock.core.item_outcomes import Allowed, Denied
+from interlock.core.outcomes import Listing, NoGuard
 from interlock.nouns.guards.results import (
     GuardCheck,
     GuardDropped,

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from msgspec import Struct
 
-from interlock.core import outcomes
+from interlock.core import item_outcomes
 from interlock.core.decision import Success
 from interlock.nouns.guards.condition import Verdict
 
@@ -59,7 +59,7 @@ class GuardCheck(GuardVerdict, frozen=True, kw_only=True, omit_defaults=True):
         return int(not self)
 
 
-class GuardsDefined(outcomes.Defined, frozen=True, kw_only=True, tag="defined"):
+class GuardsDefined(item_outcomes.Defined, frozen=True, kw_only=True, tag="defined"):
     """The guards are in the store: those that are new, that were changed, and that were so."""
 
     new: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class GuardsDefined(outcomes.Defined, frozen=True, kw_only=True, tag="defined"):
     same: tuple[str, ...] = ()
 
 
-class GuardDropped(outcomes.Dropped, frozen=True, kw_only=True, tag="dropped"):
+class GuardDropped(item_outcomes.Dropped, frozen=True, kw_only=True, tag="dropped"):
     """The guard was deleted from the store.
 
     ``waiting`` are the first tasks of those that wait until a guard of this name is defined again.

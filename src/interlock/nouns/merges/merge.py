@@ -47,7 +47,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from msgspec import Struct
 
-from interlock.core import outcomes
+from interlock.core import item_outcomes, outcomes
 from interlock.core.decision import Refusal, Success
 from interlock.core.outcomes import Listing, always
 
@@ -212,7 +212,7 @@ class MergeBounced(Refusal, frozen=True, kw_only=True, tag="bounced"):
     files: tuple[str, ...] = ()
 
 
-class MergeCancelled(outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
+class MergeCancelled(item_outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
     """The branch left the queue; ``already`` if it did so before."""
 
     merge: str

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from msgspec import Raw, Struct, field
 
-from interlock.core import outcomes
+from interlock.core import item_outcomes, outcomes
 from interlock.core.decision import Refusal, Success
 from interlock.core.outcomes import Listing, always
 
@@ -193,7 +193,7 @@ class Sent(Success, frozen=True, kw_only=True, tag="sent"):
     thread: str = ""
 
 
-class MessageExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
+class MessageExists(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """A message with this id exists and stays unchanged."""
 
     message: str
@@ -223,7 +223,7 @@ RETRY_FULL = 1.0
 """Seconds for which an inbox counts as full without another count."""
 
 
-class InboxFull(outcomes.Full, frozen=True, kw_only=True, tag="full"):
+class InboxFull(item_outcomes.Full, frozen=True, kw_only=True, tag="full"):
     """The inbox holds as many messages as are allowed.
 
     ``retry_in`` is the number of seconds until the inbox is counted again.
@@ -249,7 +249,7 @@ class Limited(Refusal, frozen=True, kw_only=True, tag="limited"):
     retry_in: float
 
 
-class Halted(outcomes.Paused, Refusal, frozen=True, kw_only=True, tag="paused"):
+class Halted(item_outcomes.Paused, Refusal, frozen=True, kw_only=True, tag="paused"):
     """The sender is paused."""
 
     counted = True
@@ -261,7 +261,7 @@ class Halted(outcomes.Paused, Refusal, frozen=True, kw_only=True, tag="paused"):
     reason: str = ""
 
 
-class NobodyToStop(outcomes.Away, frozen=True, kw_only=True, tag="away"):
+class NobodyToStop(item_outcomes.Away, frozen=True, kw_only=True, tag="away"):
     """The agent has no live session and no receive loop, so there is nothing to stop."""
 
     to: str
@@ -352,13 +352,13 @@ class NotSubscribed(Success, frozen=True, kw_only=True, tag="not_subscribed"):
     type: str
 
 
-class PausedAgent(outcomes.Paused, Success, frozen=True, kw_only=True, tag="paused"):
+class PausedAgent(item_outcomes.Paused, Success, frozen=True, kw_only=True, tag="paused"):
     """The agent may not send from now on."""
 
     agent: str
 
 
-class AgentResumed(outcomes.Resumed, frozen=True, kw_only=True, tag="resumed"):
+class AgentResumed(item_outcomes.Resumed, frozen=True, kw_only=True, tag="resumed"):
     """The agent may send; it may never have been paused."""
 
     agent: str

@@ -35,7 +35,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Raw, Struct
 
-from interlock.core import keys, outcomes
+from interlock.core import item_outcomes, keys, outcomes
 from interlock.core.decision import Refusal, Success
 from interlock.core.outcomes import always
 from interlock.nouns.messages.message import ABLE, Refused
@@ -124,7 +124,7 @@ class Asked(Success, frozen=True, kw_only=True, tag="asked"):
     to: str
 
 
-class QueryAnswered(outcomes.Answered, frozen=True, kw_only=True, tag="answered"):
+class QueryAnswered(item_outcomes.Answered, frozen=True, kw_only=True, tag="answered"):
     """The answer, its author and its time; ``age`` if it was given to an earlier question."""
 
     query: str
@@ -143,7 +143,7 @@ class TimedOut(Refusal, frozen=True, kw_only=True, tag="timed_out"):
     over: bool = False
 
 
-class QueryCancelled(outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
+class QueryCancelled(item_outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
     """The asker cancelled the question."""
 
     query: str
@@ -155,7 +155,7 @@ class TakenBack(Refusal, frozen=True, kw_only=True, tag="taken_back"):
     query: str
 
 
-class NobodyToAsk(outcomes.Away, frozen=True, kw_only=True, tag="away"):
+class NobodyToAsk(item_outcomes.Away, frozen=True, kw_only=True, tag="away"):
     """No agent that could answer is present."""
 
     to: str
@@ -192,7 +192,7 @@ class TooMany(Refusal, frozen=True, kw_only=True, tag="too_many"):
     retry_in: float | None = None
 
 
-class QueryExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
+class QueryExists(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """Another agent used this id, or (``ours``) the caller did for a different question."""
 
     query: str

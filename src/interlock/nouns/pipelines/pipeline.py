@@ -22,7 +22,7 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import outcomes
+from interlock.core import item_outcomes, outcomes
 from interlock.core.decision import Refusal, Success
 from interlock.core.outcomes import Listing, always
 
@@ -118,7 +118,7 @@ class DefinedPipeline(Struct, frozen=True, kw_only=True, omit_defaults=True):
     already: bool = False
 
 
-class PipelineDefined(outcomes.Defined, frozen=True, kw_only=True, tag="defined"):
+class PipelineDefined(item_outcomes.Defined, frozen=True, kw_only=True, tag="defined"):
     """The next pipelines of these names start with these definitions.
 
     ``outside`` are the guards that ask for facts from outside of the store: they stay unknown until
@@ -147,7 +147,7 @@ class PipelineStarted(Success, frozen=True, kw_only=True, tag="started"):
     cycle: tuple[str, ...] = ()
 
 
-class PipelineExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
+class PipelineExists(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """A pipeline of this id exists already, and stays as it is."""
 
     pipeline: str
@@ -164,7 +164,7 @@ class PipelineAdvanced(Success, frozen=True, kw_only=True, tag="advanced"):
     warned: tuple[str, ...] = ()
 
 
-class PipelineCompleted(outcomes.Completed, frozen=True, kw_only=True, tag="completed"):
+class PipelineCompleted(item_outcomes.Completed, frozen=True, kw_only=True, tag="completed"):
     """The pipeline has left its last phase."""
 
     pipeline: str
@@ -191,7 +191,7 @@ class PipelineBlocked(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"
     cycle: tuple[str, ...] = ()
 
 
-class PipelineFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="failed"):
+class PipelineFailed(item_outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="failed"):
     """A guard ended the pipeline, which has released all that it held."""
 
     pipeline: str
@@ -201,7 +201,7 @@ class PipelineFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="f
     leaf: str = ""
 
 
-class PipelineCancelled(outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
+class PipelineCancelled(item_outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
     """An agent ended the pipeline, which has released all that it held.
 
     ``tasks`` is how many of its tasks were open: they are cancelled, too.

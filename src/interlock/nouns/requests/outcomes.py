@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from msgspec import Struct
 
-from interlock.core import outcomes
+from interlock.core import item_outcomes, outcomes
 from interlock.core.decision import Refusal, Success
 from interlock.core.outcomes import Listing, always
 from interlock.nouns.requests.audit import AuditEntry
@@ -30,7 +30,7 @@ class RequestSent(Success, frozen=True, kw_only=True, tag="requested"):
     warning: str = ""
 
 
-class RequestExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
+class RequestExists(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """A request was sent under this id before, and stays as it is.
 
     ``differs`` says that it asks for something else: it has another payload, type or receiver.
@@ -72,7 +72,7 @@ class SwarmUnavailable(Refusal, frozen=True, kw_only=True, tag="unavailable"):
     retry_in: float
 
 
-class SwarmQueueFull(outcomes.Full, frozen=True, kw_only=True, tag="full"):
+class SwarmQueueFull(item_outcomes.Full, frozen=True, kw_only=True, tag="full"):
     """Too many requests wait for this swarm."""
 
     swarm: str
@@ -81,7 +81,7 @@ class SwarmQueueFull(outcomes.Full, frozen=True, kw_only=True, tag="full"):
     retry_in: float
 
 
-class RequestAnswered(outcomes.Answered, frozen=True, kw_only=True, tag="answered"):
+class RequestAnswered(item_outcomes.Answered, frozen=True, kw_only=True, tag="answered"):
     """The result of a request."""
 
     request: str
@@ -95,7 +95,7 @@ class RequestAnswered(outcomes.Answered, frozen=True, kw_only=True, tag="answere
     citations: tuple[str, ...] = ()
 
 
-class RequestFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="failed"):
+class RequestFailed(item_outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="failed"):
     """The swarm that was asked answered with an error."""
 
     request: str
@@ -137,7 +137,7 @@ class RequestOver(outcomes.Gone, frozen=True, kw_only=True, tag="gone"):
     replaced_by: str = ""
 
 
-class RequestCancelled(outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
+class RequestCancelled(item_outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
     """The request has ended; a result that comes later is not accepted."""
 
     request: str

@@ -50,7 +50,7 @@ DEEPEST = 64
 INDEXED = 6
 """Literal segments at the start of a pattern by which it is found."""
 
-_MARKED = re.compile(r"[*?\[\\]|^!")
+_MARKED = r"[*?\[\\]|^!"
 _PREFERRED = "abcdefghijklmnopqrstuvwxyz0123456789_ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Characters for witnesses, the best first."""
 
@@ -79,7 +79,7 @@ class Pattern(Struct, frozen=True, gc=False):
 
 def escaped(path: str) -> str:
     """The pattern that means this path and nothing else."""
-    return _MARKED.sub(r"\\\g<0>", path)
+    return re.sub(_MARKED, r"\\\g<0>", path)
 
 
 @lru_cache(maxsize=16384)

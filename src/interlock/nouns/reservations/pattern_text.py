@@ -24,7 +24,7 @@ Piece: TypeAlias = tuple[Ranges, bool]
 
 _SLASH, _LAST = ord("/"), 0x10FFFF
 _ANY: Ranges = ((1, _SLASH - 1), (_SLASH + 1, _LAST))
-_WILD = re.compile(r"[*?\[]")
+_SPECIAL = frozenset("*?[\\")
 
 
 class Token(Struct, frozen=True, gc=False):
@@ -97,7 +97,7 @@ def read_token(segment: str, text: str, *, fold: bool) -> Token:
     """The token of a segment of a pattern."""
     if segment == "**":
         return ANY_DEPTH
-    if not _WILD.search(segment) and "\\" not in segment:
+    if _SPECIAL.isdisjoint(segment):
         return Token(name=segment.lower() if fold else segment)
     pieces = tuple(_read_pieces(segment, text, fold=fold))
     if all(not many and len(of) == 1 and of[0][0] == of[0][1] for of, many in pieces):

@@ -24,10 +24,7 @@ from interlock.core import validate
 from interlock.errors import BadInput
 from interlock.nouns.reservations import pattern
 
-_ORIGIN = re.compile(r'^\s*\[remote "origin"\]\s*$')
-_SECTION = re.compile(r"^\s*\[")
-_URL = re.compile(r"^\s*url\s*=\s*(.+?)\s*$")
-_FOLDS = re.compile(r"^\s*ignorecase\s*=\s*true\s*$", re.IGNORECASE)
+_ORIGIN = '[remote "origin"]'
 
 
 class ReservedRepository(Struct, frozen=True):
@@ -159,11 +156,12 @@ def _config(path: str) -> tuple[str, bool]:
     """The address of the remote ``origin``, and whether the file system ignores case."""
     origin, inside, folds = "", False, False
     for line in _text(path).splitlines():
-        if _SECTION.match(line):
-            inside = bool(_ORIGIN.match(line))
-        elif inside and not origin and (found := _URL.match(line)):
-            origin = found[1]
-        folds = folds or bool(_FOLDS.match(line))
+        name, _, value = (part.strip() for part in line.partition("="))
+        if name.startswith("["):
+            inside = line.strip() == _ORIGIN
+        elif inside and not origin and name == "url":
+            origin = value
+        folds = folds or (name.lower(), value.lower()) == ("ignorecase", "true")
     return origin, folds
 
 

@@ -38,7 +38,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
-from interlock.core import outcomes
+from interlock.core import item_outcomes, outcomes
 from interlock.core.decision import Refusal, Success
 from interlock.core.outcomes import Listing, always
 
@@ -119,27 +119,27 @@ class ScheduleAdded(Success, frozen=True, kw_only=True, tag="added"):
     replaced: bool = False
 
 
-class ScheduleExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
+class ScheduleExists(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """A schedule of this name exists already, and stays as it is."""
 
     schedule: str
     state: ScheduleState
 
 
-class ScheduleDropped(outcomes.Dropped, frozen=True, kw_only=True, tag="dropped"):
+class ScheduleDropped(item_outcomes.Dropped, frozen=True, kw_only=True, tag="dropped"):
     """The schedule is deleted; the tasks that it published stay."""
 
     schedule: str
 
 
-class SchedulePaused(outcomes.Paused, Success, frozen=True, kw_only=True, tag="paused"):
+class SchedulePaused(item_outcomes.Paused, Success, frozen=True, kw_only=True, tag="paused"):
     """The schedule publishes nothing until it is resumed."""
 
     schedule: str
     already: bool = False
 
 
-class ScheduleResumed(outcomes.Resumed, frozen=True, kw_only=True, tag="resumed"):
+class ScheduleResumed(item_outcomes.Resumed, frozen=True, kw_only=True, tag="resumed"):
     """The schedule goes on; runs of the time in between are not published."""
 
     schedule: str

@@ -53,7 +53,7 @@ from interlock.errors import (
     StoreRefused,
     StoreTrouble,
 )
-from interlock.runtime.housekeeping import ClientHousekeeping
+from interlock.runtime.client_housekeeping import ClientHousekeeping
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.settings import Settings

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from msgspec import Struct
 
-from interlock.core import outcomes
+from interlock.core import item_outcomes, outcomes
 from interlock.core.decision import Refusal, Success
 from interlock.core.outcomes import Listing
 from interlock.nouns.swarms.breaker import BreakerState
@@ -98,7 +98,7 @@ class NotRegistered(Refusal, frozen=True, kw_only=True, tag="not_registered"):
     """This home is no swarm yet, so it has no bus."""
 
 
-class NameTaken(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
+class NameTaken(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """Another swarm has this name on the bus, or this home has another name already."""
 
     swarm: str
@@ -182,7 +182,9 @@ class Discovered(Listing[FoundAgent], frozen=True, kw_only=True, omit_defaults=T
     trouble: str = ""
 
 
-class SwarmAllowed(outcomes.Allowed, frozen=True, kw_only=True, tag="allowed", omit_defaults=True):
+class SwarmAllowed(
+    item_outcomes.Allowed, frozen=True, kw_only=True, tag="allowed", omit_defaults=True
+):
     """The peer may send requests and gets ours.
 
     ``how`` says which key is trusted: the pinned ``fingerprint``, the one of the first entry that
@@ -213,7 +215,7 @@ class SwarmRevokedKey(Refusal, frozen=True, kw_only=True, tag="revoked_key"):
     fingerprint: str
 
 
-class SwarmDenied(outcomes.Denied, frozen=True, kw_only=True, tag="denied"):
+class SwarmDenied(item_outcomes.Denied, frozen=True, kw_only=True, tag="denied"):
     """Nothing is taken from the peer and nothing is sent to it, from this commit on."""
 
     swarm: str

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from msgspec import Struct
 
-from interlock.core import outcomes
+from interlock.core import item_outcomes, outcomes
 from interlock.core.decision import Refusal, Success
 from interlock.core.outcomes import Listing, always
 from interlock.nouns.swarms.results import NotRegistered
@@ -115,7 +115,7 @@ class ShareUndecided(Refusal, frozen=True, kw_only=True, tag="undecided", omit_d
     revision: int = 0
 
 
-class SharesFull(outcomes.Full, frozen=True, kw_only=True, tag="full"):
+class SharesFull(item_outcomes.Full, frozen=True, kw_only=True, tag="full"):
     """Too many writes of this home to this key wait for the bus; the write was not stored."""
 
     key: str

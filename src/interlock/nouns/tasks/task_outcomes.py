@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from interlock.core import outcomes
+from interlock.core import item_outcomes, outcomes
 from interlock.core.decision import Refusal, Success
 from interlock.nouns.tasks.task import PRIORITY, State
 
@@ -26,7 +26,7 @@ class Published(Success, frozen=True, kw_only=True, tag="published"):
     reason: str = ""
 
 
-class TaskExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
+class TaskExists(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """A task of this id exists already, and stays as it is."""
 
     task: str
@@ -116,7 +116,7 @@ class ProgressNoted(Success, frozen=True, kw_only=True, tag="progress"):
     doing: str = ""
 
 
-class TaskCompleted(outcomes.Completed, frozen=True, kw_only=True, tag="completed"):
+class TaskCompleted(item_outcomes.Completed, frozen=True, kw_only=True, tag="completed"):
     """The task is complete; ``already`` if the same claim had completed it before.
 
     ``unblocked`` is the number of tasks that became ready with it, and ``warned`` are guards of its
@@ -149,7 +149,7 @@ class EvidenceMissing(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"
     retry_in: float | None = None
 
 
-class EvidenceFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="failed"):
+class EvidenceFailed(item_outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="failed"):
     """A guard of its evidence failed, and ended the attempt: the task is retried, or dead."""
 
     task: str
@@ -161,7 +161,7 @@ class EvidenceFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="f
     retry_in: float | None = None
 
 
-class TaskFailed(outcomes.Failed, Success, frozen=True, kw_only=True, tag="failed"):
+class TaskFailed(item_outcomes.Failed, Success, frozen=True, kw_only=True, tag="failed"):
     """The attempt failed: the task is retried (pending), failed for good, or dead.
 
     ``next`` is the next task, for a caller that asked for one with it.
@@ -209,7 +209,7 @@ class TaskNotOwner(outcomes.NotOwner, frozen=True, kw_only=True, tag="not_owner"
     holder: str = ""
 
 
-class TaskCancelled(outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
+class TaskCancelled(item_outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
     """The task will not be done, unless it is retried."""
 
     task: str
@@ -242,7 +242,7 @@ class TaskEdited(Success, frozen=True, kw_only=True, tag="edited"):
     ended: tuple[str, ...] = ()
 
 
-class TasksDropped(outcomes.Dropped, frozen=True, kw_only=True, tag="dropped"):
+class TasksDropped(item_outcomes.Dropped, frozen=True, kw_only=True, tag="dropped"):
     """These tasks will never be done; ``blocked`` are the first tasks that wait for one of them."""
 
     tasks: tuple[str, ...]
@@ -333,7 +333,7 @@ class PlanUpdated(Success, frozen=True, kw_only=True, tag="updated"):
     named: bool = True
 
 
-class PlanExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
+class PlanExists(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """This plan was published before, or one of its ids is in use; nothing was written."""
 
     plan: str

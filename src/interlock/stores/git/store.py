@@ -199,8 +199,9 @@ class GitStore(SQLiteStore):
         self._shared = SharedLook(self._look)
         feed = GitFeed(self._notifier, self._later, self._data_version, self._check)
         folder = self._notifier.folder
-        feed.ahead = LookAhead(f"{folder}/look", self._refresh, feed.waiting, self.address.pace)
-        self._feed = feed
+        pace = self.address.pace
+        self._ahead = LookAhead(f"{folder}/look", self._refresh, feed.waiting, pace)
+        feed.ahead, self._made_feed = self._ahead, feed
 
     def _begin_boot(self, db: apsw.Connection) -> None:
         name = socket.gethostname().partition(".")[0][:_LONGEST_HOST] or "host"
@@ -314,7 +315,7 @@ class GitStore(SQLiteStore):
     def close(self) -> None:
         """Close the replica; acknowledged commits are at the remote."""
         if not self._closed and self._pid == os.getpid():
-            self._feed.ahead.close()  # type: ignore[attr-defined]
+            self._ahead.close()
         super().close()
         if self._pid == os.getpid():
             self.repository.close()

@@ -45,7 +45,8 @@ with its number of pages, and the mark of the program that it belongs to."""
 _UNMARKED = bytes(4)
 _SECOND, _GRAIN = 1_000_000_000, 100_000_000
 _TRIES, _PAUSE = 5, 0.002
-_ESCAPED = re.compile(r"\\([0-7]{3})")
+_ESCAPED = r"\\([0-7]{3})"
+"""A text, as few places need it: to compile it would slow every command down."""
 
 
 def file_system(path: str, mounts: str | None = None) -> str:
@@ -60,7 +61,9 @@ def file_system(path: str, mounts: str | None = None) -> str:
     best, kind = "", ""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
-        point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4])
+        point = before.split(" ")[4]
+        if "\\" in point:
+            point = re.sub(_ESCAPED, lambda found: chr(int(found[1], 8)), point)
         inside = real == point or real.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
             best, kind = point, after.split(" ")[0]

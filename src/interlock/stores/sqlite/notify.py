@@ -38,8 +38,9 @@ _NEW_MARK = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST_PATH = 100
 _LONGEST_SCOPE = 180
 _LONGEST_NAME = 200
-_OURS = re.compile(r"[0-9]+-[0-9a-f]{8}(=.*)?", re.DOTALL)
-_UNSPELLED = re.compile(r"[\\=]")
+_OURS = r"(?s:[0-9]+-[0-9a-f]{8}(=.*)?)"
+"""The names of sockets and marks.  A text: where nothing waits, a command need not compile it."""
+_UNSPELLED = r"[\\=]"
 """What a name has a meaning for."""
 _TICK = 100_000_000
 _SECOND = 1_000_000_000
@@ -207,7 +208,7 @@ class Notifier:
     def _clear(self, name: str) -> None:
         """Take the files of a dead process away."""
         for mark in self._names:
-            if mark.partition("=")[0] == name and _OURS.fullmatch(mark):
+            if mark.partition("=")[0] == name and re.fullmatch(_OURS, mark):
                 self.remove(mark)
 
     def _forget_folder(self) -> None:
@@ -298,7 +299,7 @@ class NotifySocket:
 def _spelled(scope: str) -> str:
     """A scope within the name of a file."""
     fits = scope.encode()[:_LONGEST_SCOPE].decode(errors="ignore")
-    fits = _UNSPELLED.split(fits, 1)[0]
+    fits = re.split(_UNSPELLED, fits, maxsplit=1)[0]
     if fits != scope:  # a folder around it, then: a notification too many is harmless
         fits = fits[: fits.rfind("/") + 1]
     return fits.replace("/", "\\")
@@ -306,7 +307,7 @@ def _spelled(scope: str) -> str:
 
 def _parsed(name: str) -> tuple[str, list[str]]:
     """The socket and the scopes that a file of the folder names; none for one of another form."""
-    if not _OURS.fullmatch(name):
+    if "=" not in name or not re.fullmatch(_OURS, name):
         return "", []
     socket, *marked = name.split("=")
     return socket, [spelled.replace("\\", "/") for spelled in marked]

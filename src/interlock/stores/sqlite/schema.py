@@ -34,7 +34,6 @@ from interlock.errors import (
     StoreUnsuitable,
 )
 from interlock.stores.sqlite.files import away, beginning, full, no_room
-from interlock.version import __version__
 
 if TYPE_CHECKING:
     Migration = Callable[[apsw.Connection], None]
@@ -154,7 +153,7 @@ def _establish(
         _backup(path, found)
         for step in range(found, target):
             migrations[step](db)
-        db.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (__version__,))
+        _write_version(db)
         db.execute(f"PRAGMA user_version={target}")
 
 
@@ -219,9 +218,16 @@ class _transaction:  # noqa: N801 - reads as a statement
 
 def _create(db: apsw.Connection, target: int) -> None:
     db.execute(TABLES)
-    db.execute("INSERT INTO meta VALUES ('version', ?)", (__version__,))
+    _write_version(db)
     db.execute(f"PRAGMA application_id={APPLICATION}")
     db.execute(f"PRAGMA user_version={target}")
+
+
+def _write_version(db: apsw.Connection) -> None:
+    """The version that wrote the format, for the message of an older one."""
+    from interlock.version import __version__
+
+    db.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (__version__,))
 
 
 def refuse_foreign(db: apsw.Connection, path: str) -> None:

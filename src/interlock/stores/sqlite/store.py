@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import apsw
 
@@ -56,8 +56,10 @@ from interlock.stores.sqlite.connection import (
 )
 from interlock.stores.sqlite.fork import guard
 from interlock.stores.sqlite.notify import Notifier
-from interlock.stores.sqlite.watch import ChangeFeed, SQLiteWatch
 from interlock.stores.sqlite.writer import PATIENCE, WriteQueue, Writer
+
+if TYPE_CHECKING:
+    from interlock.stores.sqlite.watch import ChangeFeed, SQLiteWatch
 
 T = TypeVar("T")
 RETRIES = 3
@@ -111,6 +113,7 @@ class SQLiteStore(BlockingStore):
         self._pid = os.getpid()
         self._forked = False
         self._reading = threading.Lock()
+        self._making_feed = threading.Lock()
         self._reader: ReadConnection | None = None
         self._has_read = False
         self._resting = self._closed = False
@@ -150,7 +153,7 @@ class SQLiteStore(BlockingStore):
                 raise files.full(self.path) from None
             raise StoreReadOnly(f"{folder}: {error.strerror}; change its permissions") from None
         self._engine, self._writer = self._make_writer(db, patience)
-        self._feed = ChangeFeed(self._notifier, self._later, self._data_version, self._check)
+        self._made_feed: ChangeFeed | None = None
 
     def _make_writer(self, db: apsw.Connection, patience: float) -> tuple[WriteConnection, Writer]:
         engine = WriteConnection(db, self.path, self._notifier.notify, self._files)
@@ -175,14 +178,15 @@ class SQLiteStore(BlockingStore):
     ) -> Snapshot:
         """All the refs at one revision; a writer does not block it."""
         self._check()
-        behind = self._feed.behind
+        feed = self._made_feed
+        behind = feed.behind if feed is not None else ()
         with self._reading:
             first, self._has_read = not self._has_read, True
             snapshot = self._read_by_writer(refs, longest) if first else None
             if snapshot is None:
                 snapshot = self._snapshot(self._read_connection(), refs, longest)
-        if behind:  # not before: the feed reads under its own lock, and waits for ``_reading``
-            self._feed.saw(behind, snapshot.revision)
+        if feed is not None and behind:  # not before: it waits for ``_reading`` under its own lock
+            feed.saw(behind, snapshot.revision)
         return snapshot
 
     def _read_by_writer(self, refs: tuple[Ref, ...], longest: int | None) -> Snapshot | None:
@@ -269,6 +273,17 @@ class SQLiteStore(BlockingStore):
         """A feed from this revision on."""
         self._check()
         return self._feed.open(scope, after)
+
+    @property
+    def _feed(self) -> ChangeFeed:
+        """What feeds all watches; made for the first one, since most commands watch nothing."""
+        from interlock.stores.sqlite.watch import ChangeFeed
+
+        with self._making_feed:
+            if self._made_feed is None:
+                feed = ChangeFeed(self._notifier, self._later, self._data_version, self._check)
+                self._made_feed = feed
+            return self._made_feed
 
     def sweep(self) -> int:
         """Delete expired liveness keys; they read as absent already."""
@@ -375,7 +390,8 @@ class SQLiteStore(BlockingStore):
             return
         self._closed = True
         idle = self._writer.close()
-        self._feed.close()
+        if self._made_feed is not None:
+            self._made_feed.close()
         self._notifier.close()
         with guard.changing, self._reading:
             if self._reader is not None:
@@ -425,7 +441,8 @@ class SQLiteStore(BlockingStore):
                 if db is not None:
                     ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
         self._write_queue.close()
-        self._feed.abandon()
+        if self._made_feed is not None:
+            self._made_feed.abandon()
 
     def _connect(self) -> apsw.Connection:
         """Open the file, again if a restore replaces it and its log at this moment."""

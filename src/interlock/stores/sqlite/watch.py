@@ -18,7 +18,6 @@ sandboxes that forbid sockets; latency does not depend on it otherwise.
 from __future__ import annotations
 
 import math
-import select
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -205,6 +204,8 @@ class ChangeFeed:
 
     def _listen(self, socket: NotifySocket | None, timeout: float) -> None:
         """Wait for the socket on behalf of all threads, and deliver what is new to the watches."""
+        import select
+
         poll = select.poll()
         if socket is not None:
             try:
