@@ -380,7 +380,7 @@ def test_a_copy_is_complete_though_it_was_interrupted_in_the_middle(
     assert there(two, "a").value == b"1"
 
 
-def commit_with(remote: Remote, *parents: str, files: int = 1, size: int = 1) -> None:
+def commit_with(remote: Remote, *parents: str, files: int = 1, size: int = 8) -> None:
     """Move the branch to a commit of another program."""
     repository = Repository(str(remote.path), parse(remote.url))
     tree = dict(repository.root(remote.head()))

@@ -18,6 +18,9 @@ next push.  This state is kept in the replica, since all processes of a host com
 stand in line for it.  While the first waits for the turn, the replica is free for readers
 and for beats, which need no turn (``follower.py``).
 
+With a reader at the remote (``remote_reader.py``) a host sees the commits of others while it waits,
+and each says anew when its turn is.  It asks before a push, too: what is lost is not begun.
+
 A host that has not committed yet is unknown to the winner.  So after eight commits in a row a host
 leaves room for the fetch and the push of a host that loses all the time.
 """
