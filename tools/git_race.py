@@ -6,7 +6,8 @@
 ``python tools/git_race.py --servers 5 --seconds 60 --rate 900 --url git+ssh://host/fleet.git``
 
 It prints the changes in a minute, how long one took, when the other servers saw it, the smallest
-share of a server, and the CPU time of the servers and their git for a change.
+share of a server, and the CPU time of the servers and their git for a change; with ``--ssh`` also
+that of the ``sshd`` and what it starts, from its start on.
 """  # noqa: INP001 - a script
 
 from __future__ import annotations
@@ -58,11 +59,9 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _measure(given: argparse.Namespace, url: str, folder: Path) -> None:
-    if given.alone:
-        _alone(url, folder)
-    else:
-        _race(given, url, folder)
+def _measure(given: argparse.Namespace, url: str, folder: Path) -> int:
+    """Measure, and say how many changes there were."""
+    return _alone(url, folder) if given.alone else _race(given, url, folder)
 
 
 def _over_ssh(given: argparse.Namespace, folder: Path) -> None:
@@ -70,8 +69,18 @@ def _over_ssh(given: argparse.Namespace, folder: Path) -> None:
     with SshServer(folder / "ssh") as server:
         os.environ["GIT_SSH_COMMAND"] = server.client_command()
         os.environ["XDG_RUNTIME_DIR"] = _runtime(folder, "first")
-        _measure(given, server.url(), folder)
+        made = _measure(given, server.url(), folder)
         write(f"ssh logins  {server.log().count('Accepted publickey')}\n")
+        for place in folder.glob("run-*"):
+            end_connections(str(place))
+        time.sleep(0.5)  # until sshd has waited for its processes, whose times it then has
+        before = _children()
+    write(f"CPU of sshd {(_children() - before) * 1000 / max(1, made):.0f} ms a change\n")
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _runtime(folder: Path, name: str) -> str:
@@ -86,7 +95,7 @@ def _remote(folder: Path) -> str:
     return f"git+file://{folder}/remote.git"
 
 
-def _race(given: argparse.Namespace, url: str, folder: Path) -> None:
+def _race(given: argparse.Namespace, url: str, folder: Path) -> int:
     GitStore(url, cache=f"{folder}/first").close()
     pipes, processes = [], []
     for number in range(given.servers):
@@ -115,6 +124,7 @@ def _race(given: argparse.Namespace, url: str, folder: Path) -> None:
     write(
         f"CPU         {sum(cpu for *_, cpu in found) * 1000 / max(1, len(took)):.0f} ms a change\n"
     )
+    return len(took)
 
 
 def _server(  # noqa: PLR0917 - one argument for each option
@@ -185,7 +195,7 @@ def _spread(times: Times) -> str:
     return f"p50 {statistics.median(times):.3f} s, p95 {p95:.3f} s, max {times[-1]:.3f} s"
 
 
-def _alone(url: str, folder: Path) -> None:
+def _alone(url: str, folder: Path) -> int:
     """One change of the store, and the same commit and push by hand, in turns."""
     store = GitStore(url, cache=f"{folder}/alone")
     hand = Path(f"{folder}/hand.git")
@@ -225,6 +235,7 @@ def _alone(url: str, folder: Path) -> None:
     one, two = statistics.median(mine[5:]), statistics.median(by_hand[5:])
     write(f"one change alone {one * 1000:.1f} ms, by hand {two * 1000:.1f} ms\n")
     write(f"ratio {one / two:.2f}\n")
+    return len(mine) + len(by_hand)
 
 
 if __name__ == "__main__":

@@ -216,7 +216,10 @@ def test_a_copy_that_one_process_made_again_serves_the_others(host: Opens) -> No
 
 
 @pytest.mark.parametrize("name", ["refs/interlock/head", "shallow"])
-def test_a_lock_file_in_the_cache_that_a_killed_git_left_is_removed(host: Opens, name: str) -> None:
+def test_a_lock_file_in_the_cache_that_a_killed_git_left_is_removed(
+    host: Opens, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlock.stores.git.remote_reader.READERS", 0)  # git itself fetches
     store = host(patience=1.0)
     lock = Path(f"{store.repository.path}/{name}.lock")
     write(host("b"), Put("a", b"1"))

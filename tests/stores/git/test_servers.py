@@ -85,7 +85,7 @@ def test_doctor_says_why_each_answer_over_ssh_takes_long(
     store = host("a", url=ssh.url())
     slow.touch()
     said = {finding.name: finding for finding in store.examine()}["remote"]
-    assert "git-shell" in said.remedy
+    assert "~/.bashrc" in said.remedy
 
 
 def test_an_ssh_server_that_restarts_is_reached_again(ssh: SshServer, host: Opens) -> None:

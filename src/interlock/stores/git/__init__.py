@@ -9,6 +9,9 @@ batch.py       the file of a batch (pure)
 checkpoint.py  the state as files: for people, and for hosts that are far behind
 repository.py  the user's git: look, fetch, push, objects
 objects.py     git's objects as bytes
+reader.py      a git process that reads objects, kept open
+remote_reader.py  such a process at the remote, while hosts compete
+news.py        which objects a commit has that an older one has not
 beats.py       renewals without history: a ref of each host
 looks.py       looks at the remote, shared and repeated while a process waits
 ssh.py         the connection that is kept

@@ -61,6 +61,8 @@ _DELAYED = "UPDATE life SET lag = ? WHERE host = ? AND beat = 1"
 _LOOKED = "SELECT name, value FROM replica WHERE name IN ('host', 'beats_looked')"
 _SEEN = "INSERT OR REPLACE INTO beat VALUES (?, ?)"
 _OTHERS = "SELECT host, oid FROM beat WHERE host != (SELECT value FROM replica WHERE name = 'host')"
+_OTHERS_BEATING = """SELECT DISTINCT host FROM life
+  WHERE beat = 1 AND host != (SELECT value FROM replica WHERE name = 'host')"""
 _GONE = """SELECT host FROM beat WHERE host != ?
   AND host NOT IN (SELECT host FROM life) AND host NOT IN (SELECT host FROM peer WHERE seen > ?)
   ORDER BY host LIMIT ?"""
@@ -205,6 +207,11 @@ def news(reader: ReadConnection, refs: dict[str, str], began: int) -> bool:
     if _known(reader) != seen:
         return True
     return bool(seen) and began - int(facts.get("beats_looked", 0)) > _NOTED
+
+
+def beating_hosts(reader: ReadConnection) -> list[str]:
+    """The other hosts whose refs say something, as far as the branch tells."""
+    return sorted({*_known(reader), *(str(row[0]) for row in reader.db.execute(_OTHERS_BEATING))})
 
 
 def _known(reader: ReadConnection) -> dict[str, str]:

@@ -49,7 +49,7 @@ def _remote(store: GitStore) -> Finding:
     if store.address.remote.startswith("ssh:") and took > SLOW_SSH:
         remedy += (
             "; or, at the remote, let the shell of its user start faster: its start-up file"
-            " (~/.bashrc) runs for every answer, and git-shell has none (chsh -s)"
+            " (~/.bashrc) runs for every command of git, and is to return at once for commands"
         )
         return finding("remote", fact, remedy)
     if took > SLOW:

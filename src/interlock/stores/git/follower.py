@@ -133,17 +133,23 @@ class Follower(Writer):
         self.note_beats(refs, began, anyway=anyway)
         return refs.get(self.repository.address.ref, "")
 
-    def follow(self, ends: float, work: FollowWork | None = None) -> None:
-        """Bring the replica to the head of the branch; the caller has the write lock."""
+    def follow(
+        self, ends: float, work: FollowWork | None = None, *, seen: str | None = None
+    ) -> None:
+        """Bring the replica to the head of the branch; the caller has the write lock.
+
+        ``seen`` is as for ``Repository.fetch``; a work with a look knows it.
+        """
         if work is not None and work.refs is not None:
             self.note_beats(work.refs, work.began)
             if work.refs.get(self.repository.address.ref) == self._replica.read_position().head:
                 return
             if self._fetching > work.began:  # another reader's fetch has brought it
                 return
+            seen = work.refs.get(self.repository.address.ref)
         began = monotonic()
         shallow = not self.repository.commit_of(HEAD)
-        head = self.publisher.fetch(ends, shallow=shallow)
+        head = self.publisher.fetch(ends, shallow=shallow, seen=seen)
         self._replica.catch_up(head)
         self._fetching = began
         self._pack(self._replica.position.batch)

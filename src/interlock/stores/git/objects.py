@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 import zlib
 from contextlib import suppress
 
 from msgspec import Struct
 
-FOLDER, FILE = "40000", "100644"
+FOLDER, FILE, MODULE = "40000", "100644", "160000"
 _QUICK = 1
+_TRIES = 10
+_ID = re.compile("[0-9a-f]{40}")
 
 
 class TreeEntry(Struct, frozen=True, gc=False):
@@ -60,10 +63,24 @@ def tree_of(commit: bytes) -> str:
     return commit[5:45].decode("ascii")
 
 
+def links_of(commit: bytes) -> tuple[str, list[str]]:
+    """The tree and the parents that a commit names; ValueError if it is none."""
+    tree, *rest = commit.partition(b"\n\n")[0].split(b"\n")
+    parents = [line[7:].decode("ascii") for line in rest if line.startswith(b"parent ")]
+    if not all(_ID.fullmatch(each) for each in (tree[5:].decode("ascii"), *parents)):
+        raise ValueError("a commit without a tree")
+    return tree_of(commit), parents
+
+
+def id_of(kind: str, data: bytes) -> str:
+    """The id of an object."""
+    return _id(_whole(kind, data))
+
+
 def write(folder: str, kind: str, data: bytes) -> str:
     """Put an object into the ``objects`` folder of a repository; returns its id."""
-    whole = b"%b %d\0%b" % (kind.encode(), len(data), data)
-    oid = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
+    whole = _whole(kind, data)
+    oid = _id(whole)
     place = f"{folder}/{oid[:2]}"
     path = f"{place}/{oid[2:]}"
     if os.path.exists(path):
@@ -72,9 +89,7 @@ def write(folder: str, kind: str, data: bytes) -> str:
     part = os.path.join(place, f"tmp_obj_{writer}_{oid[2:]}")  # git prunes it if it is left
     packed = zlib.compress(whole, _QUICK)
     try:
-        with suppress(FileExistsError):
-            os.mkdir(place)
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o444)
+        fd = _create(place, part)
         try:
             _write_all(fd, packed)
         finally:
@@ -85,6 +100,27 @@ def write(folder: str, kind: str, data: bytes) -> str:
             os.unlink(part)
         raise
     return oid
+
+
+def _create(place: str, part: str) -> int:
+    """Open a new file in a folder, which git removes while it packs if it finds it empty."""
+    for left in reversed(range(_TRIES)):
+        with suppress(FileExistsError):
+            os.mkdir(place)
+        try:
+            return os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o444)
+        except FileNotFoundError:
+            if not left:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _whole(kind: str, data: bytes) -> bytes:
+    return b"%b %d\0%b" % (kind.encode(), len(data), data)
+
+
+def _id(whole: bytes) -> str:
+    return hashlib.sha1(whole, usedforsecurity=False).hexdigest()
 
 
 def _write_all(fd: int, data: bytes) -> None:

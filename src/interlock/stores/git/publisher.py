@@ -59,9 +59,16 @@ class Publisher:
         """Where the refs of the remote are."""
         return self._reach(lambda: self._repository.look(self._reply), ends)
 
-    def fetch(self, ends: float, *, shallow: bool = False) -> str:
+    def fetch(self, ends: float, *, shallow: bool = False, seen: str | None = None) -> str:
         """Bring the news of the branch; returns the commit that it is at."""
-        return self._reach(lambda: self._repository.fetch(self._reply, shallow=shallow), ends)
+        return self._reach(
+            lambda: self._repository.fetch(self._reply, shallow=shallow, seen=seen), ends
+        )
+
+    def peek(self, base: str) -> str:
+        """Where the branch may be now, if that is known at little cost; else empty."""
+        found = self._repository.glance(base, self._reply / 4)
+        return found.get(self._repository.address.ref, "")
 
     def push_once(self, *moves: RefMove) -> PushAnswer:
         """Move refs, all or none, without a retry."""
@@ -93,7 +100,7 @@ class Publisher:
                 case "full":
                     return self._settle(answer, moves[0], holds, ends)
                 case "locked":
-                    head = self.fetch(ends)
+                    head = self.fetch(ends, seen="")
                     if len(moves) > 1 or head != moves[0].old:
                         return PushResult(holds(head), head)
             again = True

@@ -37,6 +37,8 @@ from interlock.errors import (
 from interlock.stores.git import objects
 from interlock.stores.git.address import GitAddress
 from interlock.stores.git.objects import Tree
+from interlock.stores.git.reader import GitObject, ObjectReader
+from interlock.stores.git.remote_reader import RemoteReader
 from interlock.threads import background
 
 HEAD = "refs/interlock/head"
@@ -154,7 +156,9 @@ class Repository:
         self.shown = address.shown
         self._objects = f"{path}/objects"
         self._lock = threading.Lock()
-        self._reader: subprocess.Popen[bytes] | None = None
+        self._reader: ObjectReader | None = None
+        self.reader = RemoteReader(self)
+        """A process at the remote."""
         self._trees: dict[str, Tree] = {}
         self._ident = ""
         self.syncs_refs = False
@@ -247,8 +251,14 @@ class Repository:
         rows = (line.split("\t") for line in found.out.decode().splitlines())
         return {ref: oid for oid, ref in rows}
 
-    def fetch(self, limit: float, *, shallow: bool = False) -> str:
-        """Bring the news of the branch into the cache; returns the commit that it is at."""
+    def fetch(self, limit: float, *, shallow: bool = False, seen: str | None = None) -> str:
+        """Bring the news of the branch into the cache; returns the commit that it is at.
+
+        With ``seen``, where a look has seen the branch or an empty string, a process that is kept
+        at the remote may bring them; without it git itself does.
+        """
+        if seen is not None and not shallow and (head := self._bring(seen, limit)):
+            return head
         depth = ("--depth=1",) if shallow else ()
         flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-show-forced-updates")
         wanted = f"+{self.address.ref}:{HEAD}"
@@ -261,6 +271,24 @@ class Repository:
         if found.code:
             raise self.trouble(found.err)
         return self.commit_of(HEAD)
+
+    def _bring(self, seen: str, limit: float) -> str:
+        """Bring the news by the process that is kept at the remote; empty if git has to do it."""
+        base = self.commit_of(HEAD)
+        try:
+            head = self.reader.bring(base, seen, limit) if base else ""
+        except TimeoutError:
+            raise self.trouble(f"no answer for {limit:.0f} s") from None
+        if head:
+            self.keep(head)
+        return head
+
+    def glance(self, base: str, limit: float, hosts: Iterable[str] = ()) -> dict[str, str]:
+        """Where the branch and the beat refs of some hosts are, as a process at the remote says.
+
+        Nothing if there is no such process.  Only ``look`` makes sure, and knows all beat refs.
+        """
+        return self.reader.refs(base, [self.address.live + host for host in hosts], limit)
 
     def refuse_broken(self) -> None:
         """Raise if the copy is damaged; git says that in many ways, and so of the remote."""
@@ -386,13 +414,13 @@ class Repository:
 
     # ---- objects
 
-    def read(self, name: str) -> tuple[str, str, bytes] | None:
-        """Id, kind and content of an object by its id, ref or path; None if there is none."""
+    def read(self, name: str) -> GitObject | None:
+        """An object by its id, ref or path; None if there is none."""
         with self._lock:
             for _ in range(2):
                 reader = self._reader or self._start_reader()
                 try:
-                    return _ask(reader, name)
+                    return reader.ask([name])[0]
                 except (OSError, ValueError):  # it was ended: start another one
                     self._stop_reader()
         raise CopyBroken(f"{self.path} cannot be read; remove that folder: it is only a cache")
@@ -493,30 +521,29 @@ class Repository:
         )
 
     def close(self) -> None:
-        """End the process that reads objects."""
+        """End the processes that read objects."""
+        self.leave_remote()
         with self._lock:
             self._stop_reader()
 
-    def _start_reader(self) -> subprocess.Popen[bytes]:
-        self._reader = subprocess.Popen(
-            ["git", "cat-file", "--batch"],  # noqa: S607
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=self.environment(),
-            start_new_session=True,
-        )
+    def leave_remote(self) -> None:
+        """End the process that is kept at the remote, if there is one."""
+        self.reader.close()
+
+    def abandon(self) -> None:
+        """After a fork, in the child: the processes that read are those of the parent."""
+        self.reader.drop()
+        if self._reader is not None:
+            self._reader.drop()
+
+    def _start_reader(self) -> ObjectReader:
+        self._reader = ObjectReader(["git", "cat-file", "--batch"], self.environment())
         return self._reader
 
     def _stop_reader(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
-            for pipe in (reader.stdin, reader.stdout):
-                with suppress(OSError):
-                    if pipe is not None:
-                        pipe.close()
-            reader.kill()
-            reader.wait()
+            reader.close()
 
 
 def read_answer(found: GitRun) -> PushAnswer:
@@ -586,17 +613,3 @@ def _sync_folder(folder: str) -> None:
 
 def _named(oid: str) -> str:
     return "" if oid == NONE else oid
-
-
-def _ask(reader: subprocess.Popen[bytes], name: str) -> tuple[str, str, bytes] | None:
-    if reader.stdin is None or reader.stdout is None:
-        raise ValueError("no pipes")
-    reader.stdin.write(name.encode("utf-8", "surrogateescape") + b"\n")
-    reader.stdin.flush()
-    first = reader.stdout.readline()
-    if first.endswith((b" missing\n", b" ambiguous\n")):
-        return None
-    oid, kind, size = first.split()
-    content = reader.stdout.read(int(size))
-    reader.stdout.read(1)
-    return oid.decode(), kind.decode(), content

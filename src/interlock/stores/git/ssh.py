@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import stat
 import subprocess
 from contextlib import suppress
+from urllib.parse import unquote
 
 _KEPT = 60
 _LONGEST = 85
 """Bytes of the path of a socket: ssh adds some, and the system takes about a hundred."""
+_REMOTE = re.compile(r"ssh://([^@/]+@)?(?:\[([^]/]+)\]|([^]:@/[]+))(?::(\d+))?(/[^~\n].*)")
 SHORTEST = "/tmp"  # noqa: S108 - what is made there is checked
 """Where the connection is shared if the folders of the user have long paths."""
 
@@ -28,6 +31,23 @@ def command(remote: str, cache: str, environment: dict[str, str]) -> str:
     if path := _socket(remote, cache, given):
         options += ["ControlMaster=auto", f"ControlPath={path}", f"ControlPersist={_KEPT}"]
     return " ".join([given, *(f"-o {shlex.quote(option)}" for option in options)])
+
+
+def at_server(remote: str, ssh: str, command: str) -> list[str]:
+    """What runs a command with the path of the remote, as git runs its own there.
+
+    Empty if the URL is one that git reads in a way of its own.
+    """
+    found = _REMOTE.fullmatch(unquote(remote))
+    if found is None:
+        return []
+    user, host, name, port, path = found.groups()
+    where = f"{user or ''}{host or name}"
+    if where.startswith("-"):
+        return []
+    quoted = path.replace("'", "'\\''").replace("!", "'\\!'")
+    options = ["-p", port] if port else []
+    return ["sh", "-c", f'{ssh} "$@"', ssh, *options, where, command.format(f"'{quoted}'")]
 
 
 def _configured(environment: dict[str, str]) -> str:

@@ -28,7 +28,7 @@ from interlock.errors import (
 from interlock.store import Capabilities, Finding, Put, Ref, Snapshot, StoreMark
 from interlock.stores.git import checkpoint, replica
 from interlock.stores.git.address import GitAddress, parse
-from interlock.stores.git.beats import BeatWork, news
+from interlock.stores.git.beats import BeatWork, beating_hosts, news
 from interlock.stores.git.follower import Follower, FollowWork
 from interlock.stores.git.looks import GitFeed, LookAhead, SharedLook
 from interlock.stores.git.objects import FILE, TreeEntry
@@ -55,6 +55,8 @@ _REPLY, _REPLY_IN_LATENCIES = 10.0, 40
 _COMMANDS_IN_A_COMMIT = 3
 """What a commit costs in looks, until the first push is measured."""
 _QUICK_LOOK = 0.1
+_GLANCES = 10
+"""Of so many looks while a watch waits, one is git's own."""
 _LONGEST_HOST = 40
 
 
@@ -80,6 +82,7 @@ class GitStore(SQLiteStore):
         self._min_ttl = min_ttl
         self._patience = patience
         self._latency = 0.0
+        self._glances = 0
         self._first_look: dict[str, str] | None = None
         path = f"{folder}/replica.db"
         if not os.path.exists(path):
@@ -200,7 +203,7 @@ class GitStore(SQLiteStore):
         feed = GitFeed(self._notifier, self._later, self._data_version, self._check)
         folder = self._notifier.folder
         pace = self.address.pace
-        self._ahead = LookAhead(f"{folder}/look", self._refresh, feed.waiting, pace)
+        self._ahead = LookAhead(f"{folder}/look", self._glance, feed.waiting, pace)
         feed.ahead, self._made_feed = self._ahead, feed
 
     def _begin_boot(self, db: apsw.Connection) -> None:
@@ -320,10 +323,18 @@ class GitStore(SQLiteStore):
         if self._pid == os.getpid():
             self.repository.close()
 
+    def rest(self) -> bool:
+        """Close all connections for the moment of a fork; False if we could not stop in time."""
+        rests = super().rest()
+        if rests:
+            self.repository.leave_remote()
+        return rests
+
     def abandon(self) -> None:
         """After a fork, in the child: drop the resources of the parent."""
         super().abandon()
         self._git.abandon()
+        self.repository.abandon()
 
     # ---- looks
 
@@ -334,11 +345,28 @@ class GitStore(SQLiteStore):
     def _refresh(self) -> None:
         """See that the replica has all that the branch has at this moment."""
         began = replica.monotonic()
-        refs = self._shared.refs()
+        self._follow(self._shared.refs(), began)
+
+    def _follow(self, refs: dict[str, str], began: int) -> None:
+        """Bring the replica to where a look saw the branch, and note what it says of beats."""
         if refs.get(self.address.ref) != self._ask_head() or self._ask(
             lambda reader: news(reader, refs, began)
         ):
             self._follower.run(FollowWork(refs, began))
+
+    def _glance(self) -> None:
+        """See what is new, as far as the process that is kept at the remote knows, if there is one.
+
+        It knows the refs of hosts by the branch: a host begins to beat with a commit.
+        """
+        began = replica.monotonic()
+        hosts = self._ask(beating_hosts)
+        refs = self.repository.glance(self._ask_head(), self._reply / 4, hosts)
+        self._glances = (self._glances + 1) % _GLANCES if refs else 0
+        if self._glances:
+            self._follow(refs, began)
+        else:
+            self._refresh()
 
     def _ask_head(self) -> str:
         def head(reader: ReadConnection) -> str:

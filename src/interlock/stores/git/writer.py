@@ -18,6 +18,9 @@ next push.  This state is kept in the replica, since all processes of a host com
 stand in line for it.  While the first waits for the turn, the replica is free for readers
 and for beats, which need no turn (``follower.py``).
 
+With a reader at the remote (``remote_reader.py``) a host sees the commits of others while it waits,
+and each says anew when its turn is.  It asks before a push, too: what is lost is not begun.
+
 A host that has not committed yet is unknown to the winner.  So after eight commits in a row a host
 leaves room for the fetch and the push of a host that loses all the time.
 """
@@ -28,15 +31,17 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import apsw
 
 from interlock.errors import (
     OutcomeUnknown,
     StoreBusy,
+    StoreTrouble,
 )
 from interlock.stores.git.beats import BeatWork, a_beginning, an_end
-from interlock.stores.git.follower import Follower
+from interlock.stores.git.follower import LONGEST_TURN, Follower
 from interlock.stores.git.publisher import MoveRefused, PushUnknown
 from interlock.stores.git.replica import MadeCommit, Position, ReplicaConnection, monotonic
 from interlock.stores.git.repository import NONE, RefMove
@@ -47,6 +52,8 @@ ACTIVE, ACTIVE_IN_PUSHES = 6 * NANO, 60
 """Nanoseconds, and push times, for which a host that committed counts as one that competes."""
 STEP_BACK = 2
 """Push times that the winner waits, for each host that competes."""
+PATIENT = 3
+"""Times as long that a host waits if it notices the commits of others meanwhile."""
 MANY_WINS, ROOM = 8, 4
 """After so many commits in a row a host waits for so many push times."""
 _FIRST_PUSH = 20_000_000
@@ -101,8 +108,11 @@ class GitWriter(Follower):
         """Wait in line, then for the turn of the host, and only then at the replica."""
         self._write_queue.enter()
         try:
+            latest = time.monotonic() + PATIENT * self.delay(())
             while not self._closed and (delay := self.delay(())) > 0:
-                self._arrived.acquire(timeout=delay)  # so that it notices a close
+                if time.monotonic() > latest:  # others do not wait for their turns
+                    break
+                self._wait(delay)
             self._replica_queue.enter()
             try:
                 if self._closed:
@@ -126,6 +136,8 @@ class GitWriter(Follower):
         fresh = False
         engine.refused = []
         while True:
+            if self._overtaken(ends):
+                continue
             self._run_all(jobs, ends)
             made = engine.make_commit()
             if made is None:
@@ -133,9 +145,31 @@ class GitWriter(Follower):
                 if fresh or not self._behind(ends):
                     return
                 self.follow(ends)
+                fresh = True
             elif self._push(made, jobs, ends):
                 return
-            fresh = True
+
+    def _overtaken(self, ends: float) -> bool:
+        """Whether another host was faster, if that is known before a push; then its batch is here.
+
+        A push that is lost takes far longer than to ask the process that is kept at the remote.
+        """
+        mine = self._replica.read_position().head
+        if not self._competing(monotonic()) or self.publisher.peek(mine) in ("", mine):
+            return False
+        if not self._follow_from(mine, ends):
+            return False
+        self._step_back(ends)
+        return True
+
+    def _follow_from(self, mine: str, ends: float) -> bool:
+        """Follow the branch from where it was; False if the reader was wrong: it has no news."""
+        if self._replica.read_position().head == mine:  # else another thread was faster
+            self.follow(ends, seen="")
+        if self._replica.read_position().head != mine:
+            return True
+        self.repository.reader.distrust()
+        return False
 
     def _run_all(self, jobs: Sequence[WriteJob], ends: float) -> None:
         """Begin the transaction, and run the works in it."""
@@ -177,7 +211,7 @@ class GitWriter(Follower):
             engine.catch_up(found.head)
             self._pack(engine.position.batch)
         else:
-            self.follow(ends)
+            self.follow(ends, seen="")
         self._step_back(ends)
         return False
 
@@ -262,24 +296,55 @@ class GitWriter(Follower):
                 f"other hosts were faster at {self.repository.shown} for {self._patience:g} s;"
                 " retry, or let fewer hosts write at once"
             )
+        wait = max(self._ring_time(), int(self.repository.address.pace * NANO)) / NANO
+        wait *= random.uniform(0.9, 1.1)  # noqa: S311 - spreading, not hiding
+        self._pause(min(wait, max(0.0, ends - time.monotonic())))
+
+    def _ring_time(self) -> int:
+        """Nanoseconds that the hosts before this one need, counted from the last committer."""
         engine = self._replica
-        push = engine.recall("push") or _FIRST_PUSH
         hosts = sorted({*self._competing(monotonic()), engine.host})
         last = engine.read_last()
         before = hosts.index(last) if last in hosts else 0
         distance = (hosts.index(engine.host) - before) % len(hosts)
-        wait = max(push * max(0, distance - 1), int(self.repository.address.pace * NANO)) / NANO
-        self._pause(min(wait * random.uniform(0.9, 1.1), max(0.0, ends - time.monotonic())))  # noqa: S311 - spreading, not hiding
+        push = engine.recall("push") or _FIRST_PUSH
+        return push * max(0, distance - 1) * (PATIENT if self.repository.reader.kept else 1)
 
     def _pause(self, seconds: float) -> None:
-        """Wait, and let others use the replica."""
+        """Wait, and let others use the replica; no longer than until another host commits."""
+        mine, step = self._replica.read_position().head, self._step()
         self._replica_queue.leave()
         self.using.release()
         try:
-            time.sleep(seconds)
+            until = time.monotonic() + seconds
+            while (left := until - time.monotonic()) > 0:
+                time.sleep(min(left, step))
+                if self.publisher.peek(mine) not in ("", mine):
+                    break
             self._replica_queue.enter()
         finally:
             self.using.acquire()
+
+    def _step(self) -> float:
+        """Seconds between two looks of the reader while this host waits."""
+        if not self.repository.reader.kept:
+            return LONGEST_TURN
+        return (self._replica.recall("push") or _FIRST_PUSH) / NANO / 2
+
+    def _wait(self, delay: float) -> None:
+        """Wait for the turn of this host; if another one commits, that says when its turn is."""
+        with self.using:
+            mine, step = self._replica.read_position().head, self._step()
+        self._arrived.acquire(timeout=min(delay, step))  # so that it notices a close
+        if step > delay or self._closed or self.publisher.peek(mine) in ("", mine):
+            return
+        self._replica_queue.enter()
+        try:
+            with self.using, suppress(StoreTrouble, OSError, apsw.Error):  # the push meets it
+                if self._follow_from(mine, time.monotonic()):
+                    self._replica.remember("turn", monotonic() + self._ring_time())
+        finally:
+            self._replica_queue.leave()
 
     def _competing(self, now: int) -> list[str]:
         """The other hosts that committed lately."""
