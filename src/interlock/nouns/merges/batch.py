@@ -14,6 +14,7 @@ from interlock.errors import BadInput, Lost, TooLarge
 from interlock.nouns.merges import bounces, rules
 from interlock.nouns.merges.bounces import bounce, named
 from interlock.nouns.merges.checking import CandidateVerdict
+from interlock.nouns.merges.commits import CommitWriter
 from interlock.nouns.merges.endings import MergeEndings, RoundResult, ServeOptions
 from interlock.nouns.merges.guard_folder import GuardFolder
 from interlock.nouns.merges.merge import MergeAttempt
@@ -167,6 +168,12 @@ class BatchMerger:
 
     def _build(self, base: str, waiting: Sequence[QueuedMerge]) -> MergeBatch:
         """Merge the branches one on the other; a conflict with an earlier one ends it."""
+        with CommitWriter(self._repository) as writer:
+            return self._build_with(writer, base, waiting)
+
+    def _build_with(
+        self, writer: CommitWriter, base: str, waiting: Sequence[QueuedMerge]
+    ) -> MergeBatch:
         tips: list[str] = []
         for each in waiting:
             onto = tips[-1] if tips else base
@@ -177,7 +184,7 @@ class BatchMerger:
                 conflict = bounces.in_conflict(self._name, merged)
                 return MergeBatch(merges=(each,), tips=(), conflict=conflict)
             parents = (onto, each.merge.commit)
-            tips.append(self._repository.commit(merged.tree, parents, _message(each)))
+            tips.append(writer.commit(merged.tree, parents, _message(each)))
         return MergeBatch(merges=tuple(waiting[: len(tips)]), tips=tuple(tips))
 
     # Testing.

@@ -6,7 +6,7 @@ Refs of the queue, in the repository of the server and, for a remote target, at 
     refs/interlock/targets/NAME    the target of a remote as it was last fetched; only here
     refs/interlock/servers/NAME    the token of the newest server of a local target
 
-A merge is made by ``merge-tree`` and ``commit-tree``, which touch no folder.  A local target moves
+A merge is made by ``merge-tree`` and ``commits.py``, which touch no folder.  A local target moves
 by ``update-ref`` from the commit that was seen, and only if the token is still that of this server,
 in one transaction of git.  A remote one moves by a push with a lease on the commit that was seen.
 
@@ -85,6 +85,20 @@ class MergedTree(Struct, frozen=True, kw_only=True):
     unrelated: bool = False
 
 
+class CommitIdentity(Struct, frozen=True):
+    """Who makes a commit, as git writes it; with a ``date`` if the environment sets one."""
+
+    name: str
+    date: str = ""
+
+
+class CommitIdentities(Struct, frozen=True):
+    """The author and the committer of the merges."""
+
+    author: CommitIdentity
+    committer: CommitIdentity
+
+
 class MergeRepository:
     """The repository that a folder is in, for merges, rebases and watches."""
 
@@ -96,7 +110,7 @@ class MergeRepository:
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_OPTIONAL_LOCKS": "0",
         }
-        self._signed = False
+        self._identity: CommitIdentities | None = None
         self._common = ""
         self._outside: tuple[str, frozenset[str]] = ("", frozenset())
         """A commit, and kept commits that it does not contain: this never changes."""
@@ -105,13 +119,29 @@ class MergeRepository:
         """What git prints; GitFailed with its reason if it fails."""
         status, out, err = self._run(words, given, folder)
         if status:
-            raise GitFailed(_reason(words[0], status, err))
+            raise GitFailed(reason_of(words[0], status, err))
         return out
+
+    def start(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
+        """A git that stays open, with pipes that are not buffered."""
+        try:
+            return subprocess.Popen(  # noqa: S603 - git, without a shell
+                _command(words),
+                cwd=self.folder,
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise GitFailed(_not_started(words, error)) from None
 
     def _run(self, words: Sequence[str], given: str = "", folder: str = "") -> tuple[int, str, str]:
         try:
             done = subprocess.run(  # noqa: S603 - git, without a shell
-                ["git", "--no-pager", *_SETTINGS, *words],  # noqa: S607 - that of the user
+                _command(words),
                 cwd=folder or self.folder,
                 env=self._environment,
                 input=os.fsencode(given),
@@ -120,11 +150,8 @@ class MergeRepository:
                 check=False,
                 start_new_session=True,  # Ctrl-C at the server does not cut a push
             )
-        except FileNotFoundError as error:
-            what = "git is not installed" if error.filename == "git" else "the folder is gone"
-            raise GitFailed(what) from None
         except OSError as error:
-            raise GitFailed(f"git {words[0]} cannot be run: {error.strerror}") from None
+            raise GitFailed(_not_started(words, error)) from None
         except subprocess.TimeoutExpired:
             raise GitFailed(f"git {words[0]} did not end within {SECONDS:g} s") from None
         return done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr)
@@ -222,7 +249,7 @@ class MergeRepository:
         if status and "couldn't find remote ref" in err:
             self.git("update-ref", "-d", TARGETS + target)
         elif status:
-            raise GitFailed(_reason(f"fetch {remote}", status, err))
+            raise GitFailed(reason_of(f"fetch {remote}", status, err))
 
     # Building.
 
@@ -233,25 +260,29 @@ class MergeRepository:
         parts = out.split("\0")
         if any(line.startswith("error: ") for line in err.split("\n")):
             # Some versions of git take a tree that they cannot read as an empty one, with status 0.
-            raise GitFailed(_reason("merge-tree", status, err))
+            raise GitFailed(reason_of("merge-tree", status, err))
         if status == 0:
             return MergedTree(tree=parts[0])
         if status == 1:
             return MergedTree(conflicts=tuple(sorted(set(filter(None, parts[1:])))))
         if "unrelated histories" in err:
             return MergedTree(unrelated=True)
-        raise GitFailed(_reason("merge-tree", status, err))
+        raise GitFailed(reason_of("merge-tree", status, err))
 
-    def commit(self, tree: str, parents: Sequence[str], message: str) -> str:
-        """Make a commit."""
-        words = ["commit-tree", tree, "-F", "-"]
-        for parent in parents:
-            words += ["-p", parent]
-        if not self._signed:
-            if self._run(("var", "GIT_COMMITTER_IDENT"))[0]:
+    def identity(self) -> CommitIdentities:
+        """Who makes the merges: the user of this host, or a name of ours if git knows none."""
+        if self._identity is None:
+            try:
+                author = self._who("AUTHOR")
+            except GitFailed:
                 self._environment = {**self._environment, **_NOBODY}  # a thread may read the old
-            self._signed = True
-        return self.git(*words, given=message).strip()
+                author = self._who("AUTHOR")
+            self._identity = CommitIdentities(author, self._who("COMMITTER"))
+        return self._identity
+
+    def _who(self, role: str) -> CommitIdentity:
+        name, _, date = self.git("var", f"GIT_{role}_IDENT").strip().rpartition("> ")
+        return CommitIdentity(f"{name}>", date if f"GIT_{role}_DATE" in self._environment else "")
 
     def changed_files(self, base: str, commit: str) -> tuple[str, ...] | None:
         """The files that a branch changes, old and new names of renamed ones.
@@ -263,7 +294,7 @@ class MergeRepository:
         if status and "no merge base" in err:
             return None
         if status:
-            raise GitFailed(_reason("diff", status, err))
+            raise GitFailed(reason_of("diff", status, err))
         return tuple(filter(None, out.split("\0")))
 
     # Moving.
@@ -283,7 +314,7 @@ class MergeRepository:
         """Move a local target from one commit to another; returns why git refused."""
         lines = [f"update {HEADS}{target} {tip} {base}", f"verify {SERVERS}{target} {fence}"]
         status, _, err = self._run(("update-ref", "--stdin"), "\n".join((*lines, "")))
-        return _reason("update-ref", status, err) if status else ""
+        return reason_of("update-ref", status, err) if status else ""
 
     def push(self, target: str, remote: str, base: str, tip: str) -> str:
         """Move a target at a remote; returns why git or the remote refused."""
@@ -294,14 +325,14 @@ class MergeRepository:
         if not status:
             return ""
         refused = [line for line in out.split("\n") if line.startswith("!")]
-        return refused[0].split("\t")[-1] if refused else _reason("push", status, err)
+        return refused[0].split("\t")[-1] if refused else reason_of("push", status, err)
 
     def unsafe_to_follow(self, checkout: str, base: str, tip: str) -> str:
         """Why the folder of a checked out target cannot follow it; empty if it can."""
         self._run(("update-index", "-q", "--refresh"), folder=checkout)
         words = ("read-tree", "-m", "-u", "-n", base, tip)
         status, _, err = self._run(words, folder=checkout)
-        return _reason("read-tree", status, err) if status else ""
+        return reason_of("read-tree", status, err) if status else ""
 
     def follow(self, checkout: str, base: str, tip: str) -> str:
         """Carry the folder of a checked out target to the new commit; returns why it cannot be.
@@ -313,7 +344,7 @@ class MergeRepository:
             self._run(("update-index", "-q", "--refresh"), folder=checkout)
             status, _, err = self._run(("read-tree", "-m", "-u", base, tip), folder=checkout)
             if not status or "index.lock" not in err or time.monotonic() >= ends:
-                return _reason("read-tree", status, err) if status else ""
+                return reason_of("read-tree", status, err) if status else ""
             time.sleep(_TICK)
 
     # Cleaning up.
@@ -336,7 +367,17 @@ class MergeRepository:
             self._run(("push", "-q", "--no-verify", remote, *specs))
 
 
-def _reason(what: str, status: int, err: str) -> str:
+def _command(words: Sequence[str]) -> list[str]:
+    return ["git", "--no-pager", *_SETTINGS, *words]
+
+
+def _not_started(words: Sequence[str], error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "git is not installed" if error.filename == "git" else "the folder is gone"
+    return f"git {words[0]} cannot be run: {error.strerror}"
+
+
+def reason_of(what: str, status: int, err: str) -> str:
     """Why git failed, in a line."""
     lines = [line.strip() for line in err.split("\n") if line.strip()]
     marked = [line for line in lines if line.startswith(("fatal: ", "error: ", "remote: error:"))]

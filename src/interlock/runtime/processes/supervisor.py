@@ -161,7 +161,6 @@ class Program:
 
     def run(self) -> tuple[str, int, bool]:
         """How it ended, its status or what prevented its start, and whether no process is left."""
-        become_subreaper()
         out, *rest = [self._pipe(*each) for each in self._asked.outputs]
         err = rest[0] if rest else out
         given = self._input_end()
@@ -312,6 +311,7 @@ class Program:
 def main() -> None:
     """Run the command of the request, and answer."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a thread of the parent may block signals
+    become_subreaper()  # before the request: what it imports is loaded while none has come
     asked = SupervisedCommand(**marshal.loads(_receive()))  # noqa: S302 - from the parent
     program = Program(asked)
     try:
