@@ -16,9 +16,10 @@ from interlock.nouns.merges.bounces import bounce, named
 from interlock.nouns.merges.checking import CandidateVerdict
 from interlock.nouns.merges.commits import CommitWriter
 from interlock.nouns.merges.endings import MergeEndings, RoundResult, ServeOptions
+from interlock.nouns.merges.git_process import GitFailed
 from interlock.nouns.merges.guard_folder import GuardFolder
 from interlock.nouns.merges.merge import MergeAttempt
-from interlock.nouns.merges.repository import GitFailed, MergedTree, MergeRepository, TargetRefs
+from interlock.nouns.merges.repository import MergedTree, MergeRepository, TargetRefs
 from interlock.nouns.merges.rules import Bounce, PrefixSearch, QueuedMerge
 from interlock.nouns.merges.service import MergeService, QueueState, read_queue
 from interlock.nouns.reservations.repository import find

@@ -241,7 +241,7 @@ def _found(git: MergeRepository, branch: str | None, target: str) -> tuple[str, 
 
 
 def _keep(git: MergeRepository, commit: str, remote: str) -> None:
-    from interlock.nouns.merges.repository import GitFailed
+    from interlock.nouns.merges.git_process import GitFailed
 
     try:
         git.keep(commit, remote)

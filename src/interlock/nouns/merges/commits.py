@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import os
 import select
-import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
-from interlock.nouns.merges.repository import SECONDS, GitFailed, reason_of
+from interlock.nouns.merges.git_process import SECONDS, GitFailed, pipes, reason_of
 
 if TYPE_CHECKING:
     from interlock.nouns.merges.repository import CommitIdentity, MergeRepository
@@ -30,61 +29,67 @@ class CommitWriter:
 
     def __init__(self, repository: MergeRepository) -> None:
         self._repository = repository
+        self._size = 0
 
     def __enter__(self) -> Self:
         self._git = self._repository.start(_WORDS)
-        self._file = tempfile.NamedTemporaryFile(prefix="interlock-")  # noqa: SIM115 - see __exit__
+        self._input, self._output, self._errors = pipes(self._git)
+        try:
+            self._file = tempfile.NamedTemporaryFile(prefix="interlock-", buffering=0)
+        except OSError as error:
+            self._end()
+            raise GitFailed(f"no file can be made for a commit: {error.strerror}") from None
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
-        for end in (self._git.stdin, self._git.stdout, self._git.stderr):
-            cast("IO[bytes]", end).close()
-        try:
-            self._git.wait(SECONDS)
-        except subprocess.TimeoutExpired:
-            self._git.kill()
-            self._git.wait()
+        self._end()
+
+    def _end(self) -> None:
+        for end in (self._input, self._output, self._errors):
+            end.close()
+        self._git.wait()  # it has nothing left to read, and nobody to write to
 
     def commit(self, tree: str, parents: Sequence[str], message: str) -> str:
         """Make a commit, and return its name."""
-        lines = [f"tree {tree}", *[f"parent {each}" for each in dict.fromkeys(parents)]]
         by = self._repository.identity()
+        lines = [f"tree {tree}", *[f"parent {each}" for each in dict.fromkeys(parents)]]
         lines += [f"author {_signed(by.author)}", f"committer {_signed(by.committer)}", "", message]
-        self._write(os.fsencode("\n".join(lines)))
-        name = self._answer()
-        if not name:
+        try:
+            self._write(os.fsencode("\n".join(lines)))
+        except OSError as error:  # no room, or git has ended
+            raise GitFailed(self._failure() or f"no commit can be made: {error.strerror}") from None
+        if not (name := self._answer()):
             raise GitFailed(self._failure())
         return name
 
     def _write(self, content: bytes) -> None:
-        try:
-            self._file.seek(0)
-            self._file.truncate()
-            self._file.write(content)
-            self._file.flush()
-            asked = os.fsencode(f'"{_quoted(self._file.name)}"\n')
-            cast("IO[bytes]", self._git.stdin).write(asked)
-        except OSError as error:  # no room, or git has ended
-            raise GitFailed(f"no commit can be made: {error.strerror}") from None
+        """Write the content to the file, and its path to git."""
+        if len(content) < self._size:
+            os.ftruncate(self._file.fileno(), 0)
+        self._size = os.pwrite(self._file.fileno(), content, 0)
+        self._input.write(os.fsencode(f'"{_quoted(self._file.name)}"\n'))
 
     def _answer(self) -> str:
         """The line that git prints; empty if it ends."""
-        pipe, ends = cast("IO[bytes]", self._git.stdout), time.monotonic() + SECONDS
-        said, events = b"", select.poll()
-        events.register(pipe, select.POLLIN)
+        said, events, ends = b"", select.poll(), time.monotonic() + SECONDS
+        events.register(self._output, select.POLLIN)
         while not said.endswith(b"\n"):
             if not events.poll(max(ends - time.monotonic(), 0.0) * 1000):
                 self._git.kill()
                 raise GitFailed(f"git hash-object did not answer within {SECONDS:g} s")
-            part = os.read(pipe.fileno(), 4096)
+            part = os.read(self._output.fileno(), 4096)
             if not part:
                 return ""
             said += part
         return said.decode("ascii", "replace").strip()
 
     def _failure(self) -> str:
-        said = os.fsdecode(cast("IO[bytes]", self._git.stderr).read())
+        """Why git has ended; empty if it has not."""
+        ended = select.select([self._output], (), (), 0.0)[0]
+        if not ended:
+            return ""
+        said = os.fsdecode(self._errors.read())
         return reason_of("hash-object", self._git.wait(), said)
 
 

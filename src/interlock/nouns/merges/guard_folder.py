@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from interlock.nouns.merges.repository import GitFailed, MergeRepository
+from interlock.nouns.merges.git_process import GitFailed
+from interlock.nouns.merges.repository import MergeRepository
 from interlock.steps import InThread, Op
 
 

@@ -19,44 +19,38 @@ repeating it is harmless.  Until it is done, a commit in that folder would take 
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from interlock.core.safe_text import printable
 from interlock.errors import BadInput
+from interlock.nouns.merges import git_process
+from interlock.nouns.merges.git_process import GitFailed, reason_of
+
+if TYPE_CHECKING:
+    import subprocess
 
 KEPT = "refs/interlock/merges/"
 TARGETS = "refs/interlock/targets/"
 SERVERS = "refs/interlock/servers/"
 HEADS = "refs/heads/"
-SECONDS = 300.0
-"""How long one git may take; a fetch or a push of a large repository needs minutes."""
 LOCKED = 2.0
 """How long another git in the folder of a target is waited for."""
 _TICK = 0.05
+_FORM = "--format=%(refname)%00%(objectname)%00%(worktreepath)"
 _FOREIGN = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_QUARANTINE_PATH",
 )  # fmt: skip
 """What a hook or an alias of git leaves in the environment."""
-_SETTINGS = (
-    "-c", "gc.auto=0", "-c", "core.quotePath=false", "-c", "core.fsmonitor=false",
-    "-c", f"core.hooksPath={os.devnull}", "-c", "push.recurseSubmodules=no",
-    "-c", "fetch.recurseSubmodules=no", "-c", "advice.detachedHead=false",
-)  # fmt: skip
 _NOBODY = {
     f"GIT_{role}_{part}": value
     for role in ("AUTHOR", "COMMITTER")
     for part, value in (("NAME", "interlock"), ("EMAIL", "interlock@localhost"))
 }
 """Who commits where git knows no name of the user."""
-
-
-class GitFailed(Exception):
-    """Git could not do it; the text is its reason."""
 
 
 class TargetRefs(Struct, frozen=True, kw_only=True):
@@ -114,6 +108,8 @@ class MergeRepository:
         self._common = ""
         self._outside: tuple[str, frozenset[str]] = ("", frozenset())
         """A commit, and kept commits that it does not contain: this never changes."""
+        self._moved = ""
+        """Where a target was last moved to, until the next look."""
 
     def git(self, *words: str, given: str = "", folder: str = "") -> str:
         """What git prints; GitFailed with its reason if it fails."""
@@ -122,39 +118,21 @@ class MergeRepository:
             raise GitFailed(reason_of(words[0], status, err))
         return out
 
-    def start(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
-        """A git that stays open, with pipes that are not buffered."""
-        try:
-            return subprocess.Popen(  # noqa: S603 - git, without a shell
-                _command(words),
-                cwd=self.folder,
-                env=self._environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise GitFailed(_not_started(words, error)) from None
+    def start(self, words: Sequence[str], folder: str = "") -> subprocess.Popen[bytes]:
+        """A git that runs."""
+        return git_process.start(words, folder or self.folder, self._environment)
 
     def _run(self, words: Sequence[str], given: str = "", folder: str = "") -> tuple[int, str, str]:
-        try:
-            done = subprocess.run(  # noqa: S603 - git, without a shell
-                _command(words),
-                cwd=folder or self.folder,
-                env=self._environment,
-                input=os.fsencode(given),
-                capture_output=True,
-                timeout=SECONDS,
-                check=False,
-                start_new_session=True,  # Ctrl-C at the server does not cut a push
-            )
-        except OSError as error:
-            raise GitFailed(_not_started(words, error)) from None
-        except subprocess.TimeoutExpired:
-            raise GitFailed(f"git {words[0]} did not end within {SECONDS:g} s") from None
-        return done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr)
+        return git_process.ended(self.start(words, folder), words[0], given)
+
+    def _both(self, first: Sequence[str], second: Sequence[str]) -> tuple[str, str]:
+        """What two gits print that run at the same time; GitFailed if one fails."""
+        with self.start(second) as running:
+            out = self.git(*first)
+            status, other, err = git_process.ended(running, second[0])
+        if status:
+            raise GitFailed(reason_of(second[0], status, err))
+        return out, other
 
     def common(self) -> str:
         """The folder that all worktrees share; BadInput outside of a repository."""
@@ -214,10 +192,14 @@ class MergeRepository:
             ref = TARGETS + target
             if fetch:
                 self._fetch(target, remote)
-        form = "--format=%(refname)%00%(objectname)%00%(worktreepath)"
-        names = [HEADS + branch for branch in branches]
+        listing = ("for-each-ref", _FORM, ref, KEPT, *[HEADS + branch for branch in branches])
+        expected, inside, self._moved = self._moved, "", ""
+        if expected:  # most often the target is still where it was moved to
+            listed, inside = self._both(listing, _containing(expected))
+        else:
+            listed = self.git(*listing)
         found: dict[str, tuple[str, str]] = {}
-        for line in self.git("for-each-ref", form, ref, KEPT, *names).splitlines():
+        for line in listed.splitlines():
             name, commit, folder = line.split("\0")
             # A bare repository has no files, though git names its folder for the branch of HEAD.
             found[name] = (commit, "" if folder == self.common() else folder)
@@ -225,7 +207,7 @@ class MergeRepository:
         kept = frozenset(at[0] for name, at in found.items() if name.startswith(KEPT))
         contained = frozenset[str]()
         if base and not (self._outside[0] == base and kept <= self._outside[1]):
-            said = self.git("for-each-ref", f"--merged={base}", "--format=%(objectname)", KEPT)
+            said = inside if base == expected else self.git(*_containing(base))
             contained = frozenset(said.split())
             self._outside = (base, kept - contained)
         return TargetRefs(
@@ -273,15 +255,18 @@ class MergeRepository:
         """Who makes the merges: the user of this host, or a name of ours if git knows none."""
         if self._identity is None:
             try:
-                author = self._who("AUTHOR")
+                self._identity = self._identities()
             except GitFailed:
                 self._environment = {**self._environment, **_NOBODY}  # a thread may read the old
-                author = self._who("AUTHOR")
-            self._identity = CommitIdentities(author, self._who("COMMITTER"))
+                self._identity = self._identities()
         return self._identity
 
-    def _who(self, role: str) -> CommitIdentity:
-        name, _, date = self.git("var", f"GIT_{role}_IDENT").strip().rpartition("> ")
+    def _identities(self) -> CommitIdentities:
+        author, committer = self._both(("var", "GIT_AUTHOR_IDENT"), ("var", "GIT_COMMITTER_IDENT"))
+        return CommitIdentities(self._who(author, "AUTHOR"), self._who(committer, "COMMITTER"))
+
+    def _who(self, said: str, role: str) -> CommitIdentity:
+        name, _, date = said.strip().rpartition("> ")
         return CommitIdentity(f"{name}>", date if f"GIT_{role}_DATE" in self._environment else "")
 
     def changed_files(self, base: str, commit: str) -> tuple[str, ...] | None:
@@ -314,7 +299,10 @@ class MergeRepository:
         """Move a local target from one commit to another; returns why git refused."""
         lines = [f"update {HEADS}{target} {tip} {base}", f"verify {SERVERS}{target} {fence}"]
         status, _, err = self._run(("update-ref", "--stdin"), "\n".join((*lines, "")))
-        return reason_of("update-ref", status, err) if status else ""
+        if status:
+            return reason_of("update-ref", status, err)
+        self._moved = tip
+        return ""
 
     def push(self, target: str, remote: str, base: str, tip: str) -> str:
         """Move a target at a remote; returns why git or the remote refused."""
@@ -367,21 +355,6 @@ class MergeRepository:
             self._run(("push", "-q", "--no-verify", remote, *specs))
 
 
-def _command(words: Sequence[str]) -> list[str]:
-    return ["git", "--no-pager", *_SETTINGS, *words]
-
-
-def _not_started(words: Sequence[str], error: OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "git is not installed" if error.filename == "git" else "the folder is gone"
-    return f"git {words[0]} cannot be run: {error.strerror}"
-
-
-def reason_of(what: str, status: int, err: str) -> str:
-    """Why git failed, in a line."""
-    lines = [line.strip() for line in err.split("\n") if line.strip()]
-    marked = [line for line in lines if line.startswith(("fatal: ", "error: ", "remote: error:"))]
-    said = (marked or lines or [f"status {status}"])[0]
-    for word in ("fatal: ", "error: "):
-        said = said.removeprefix(word)
-    return printable(f"git {what} failed: {said}")
+def _containing(commit: str) -> tuple[str, ...]:
+    """The kept commits that a commit contains."""
+    return ("for-each-ref", f"--merged={commit}", "--format=%(objectname)", KEPT)
