@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -105,12 +106,15 @@ def test_nothing_lands_for_another_server_or_another_base_or_after_a_change() ->
     attempt = TESTING.attempt
     assert attempt is not None
     stored = {"mrg_1": MERGE}
-    assert rules.land("main", TESTING, attempt, (FOUND,), stored).outcome
+    land = partial(rules.land, "main", batch=(FOUND,), compared=True)
+    assert land(TESTING, attempt, stored=stored).outcome == "landing"
     for other in (replace(attempt, token=8), replace(attempt, base="c9")):
-        assert not rules.land("main", TESTING, other, (FOUND,), stored).outcome
-    assert not rules.land("main", NONE, attempt, (FOUND,), stored).outcome
+        assert land(TESTING, other, stored=stored).outcome == "changed"
+    assert land(NONE, attempt, stored=stored).outcome == "changed"
     for changed in (None, replace(MERGE, commit="c2"), replace(MERGE, state="cancelled")):
-        assert not rules.land("main", TESTING, attempt, (FOUND,), {"mrg_1": changed}).outcome
+        assert land(TESTING, attempt, stored={"mrg_1": changed}).outcome == "changed"
+    newer = land(TESTING, attempt, stored=stored, compared=False)
+    assert (newer.outcome, newer.puts) == ("reserved", ())
 
 
 def test_every_end_leaves_the_queue_and_tells_the_author_in_one_commit() -> None:
