@@ -14,6 +14,7 @@ from interlock.nouns.merges import merge as core
 from interlock.nouns.merges import rules
 from interlock.nouns.merges.merge import Merge, MergeAttempt, MergeTarget
 from interlock.nouns.merges.rules import Bounce, PrefixSearch, QueuedMerge
+from interlock.runtime.text import render
 
 MERGE = Merge(branch="b", into="main", commit="c1", by="ada", at=1.0)
 FOUND = QueuedMerge(id="mrg_1", merge=MERGE)
@@ -155,3 +156,20 @@ def test_the_ref_decides_what_became_of_a_move(
     now: str, contained: bool, error: str, result: str
 ) -> None:
     assert rules.after_move("tip", "base", now, error, contained=contained) == result
+
+
+def test_the_output_of_a_guard_is_shown_in_lines() -> None:
+    reason = "make test ended with status 1\n1 failed\x1b[31m\n2 passed"
+    bounced = core.MergeBounced(
+        merge="mrg_1", branch="b", into="main", cause="failed", reason=reason
+    )
+    lines = ["  | 1 failed\\x1b[31m", "  | 2 passed"]
+    assert render(bounced).split("\n") == [
+        "bounced b from main: make test ended with status 1",
+        *lines,
+    ]
+    view = core.MergeView(
+        merge="mrg_1", branch="b", into="main", state="bounced", commit="c", by="ada", at=1.0,
+        ended_at=2.0, reason=reason,
+    )  # fmt: skip
+    assert render(view).split("\n")[-2:] == lines

@@ -35,7 +35,7 @@ _AUTHOR = {
 def git_hook_findings(fleet: Fleet, *, wanted: bool) -> Iterator[Finding]:
     """A finding for each git hook of the worktree.
 
-    Without any of ours there are none, unless they are ``wanted``, as hooks of a host are there.
+    If ``setup git`` was never run there are none, unless they are ``wanted``: a host has hooks.
     """
     root = git_answer(".", "rev-parse", "--show-toplevel")
     if not root:

@@ -48,7 +48,7 @@ class CommitWriter:
     def _end(self) -> None:
         for end in (self._input, self._output, self._errors):
             end.close()
-        self._git.wait()  # it has nothing left to read, and nobody to write to
+        self._git.wait()  # at the end of its input it ends
 
     def commit(self, tree: str, parents: Sequence[str], message: str) -> str:
         """Make a commit, and return its name."""

@@ -252,7 +252,7 @@ class MergeRepository:
         raise GitFailed(reason_of("merge-tree", status, err))
 
     def identity(self) -> CommitIdentities:
-        """Who makes the merges: the user of this host, or a name of ours if git knows none."""
+        """Who makes the merges: the user of this host, or ``interlock`` if git knows no name."""
         if self._identity is None:
             try:
                 self._identity = self._identities()
