@@ -106,8 +106,11 @@ def test_doctor_says_which_git_hooks_are_missing_replaced_or_idle(shop: Path) ->
     assert (first, second) == ("warn", "warn")
     assert "another tool has replaced" in said
     assert "not tried" in answer
-    git(shop, "config", "core.hooksPath", ".hooks")
-    assert "not installed" in git_findings(shop)[0][1]
+    git(shop, "config", "core.hooksPath", ".hooks")  # setup changes nothing there
+    with interlock.connect(f"{shop}/.interlock/store.db") as fleet:
+        last = list(hook_findings(fleet))[-1]
+    assert "not installed" in last.fact
+    assert last.remedy.startswith("add this line to pre-push in .hooks: ")
 
 
 def test_doctor_says_what_the_sandbox_of_codex_cannot_reach(

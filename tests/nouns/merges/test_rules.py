@@ -158,6 +158,12 @@ def test_the_ref_decides_what_became_of_a_move(
     assert rules.after_move("tip", "base", now, error, contained=contained) == result
 
 
+def test_a_queue_without_a_server_says_why_it_was_held() -> None:
+    view = core.MergeTargetView(target="main", waiting=1, held="main has moved")
+    said = render(core.MergeList(merges=(), targets=(view,)))
+    assert "main: no server; held: main has moved; start one: interlock merge serve" in said
+
+
 def test_the_output_of_a_guard_is_shown_in_lines() -> None:
     reason = "make test ended with status 1\n1 failed\x1b[31m\n2 passed"
     bounced = core.MergeBounced(

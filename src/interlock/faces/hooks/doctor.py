@@ -49,8 +49,7 @@ def hook_findings(fleet: Fleet, folder: str = "") -> Iterator[Finding]:
                 known = error if isinstance(error, InterlockError) else InterlockError(str(error))
                 yield error_finding(f"hook {host.name}", known)
         if found and host.name in _CAVEATS:
-            remedy = "the git hooks catch the rest: interlock setup git"
-            yield warn(f"hook {host.name}", _CAVEATS[host.name], remedy)
+            yield warn(f"hook {host.name}", _CAVEATS[host.name], "the git hooks catch the rest")
         if found and host.name == "codex":
             yield from _sandbox(fleet)
     yield from git_hook_findings(fleet, wanted=wanted)

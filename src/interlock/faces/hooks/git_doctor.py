@@ -59,16 +59,16 @@ def _calls_us(text: str, name: str) -> bool:
 
 def _finding(fleet: Fleet, root: str, name: str, path: str, text: str) -> Finding:
     what = f"git {name}"
-    if not text:
-        fact = f"not installed, so a {name[4:]} of a reserved file is not refused"
-        return warn(what, fact, f"run '{_INSTALL}'")
     if not _calls_us(text, name):
         fact = f"{path} is a hook of another tool"
-        if os.path.exists(path + BEFORE):
+        if not text:
+            fact = f"not installed, so a {name[4:]} of a reserved file is not refused"
+        elif os.path.exists(path + BEFORE):
             fact = f"another tool has replaced our hook {path}"
-        managed = git_answer(root, "config", "core.hooksPath")
-        line = f"add this line to it: {own_command()} hook git {name}"
-        return warn(what, fact, line if managed else f"run '{_INSTALL}', which runs it, too")
+        remedy = f"run '{_INSTALL}'" + (", which runs it, too" if text else "")
+        if managed := git_answer(root, "config", "core.hooksPath"):  # setup leaves that alone
+            remedy = f"add this line to {name} in {managed}: {own_command()} hook git {name}"
+        return warn(what, fact, remedy)
     if not os.access(path, os.X_OK):
         return bad(what, f"{path} is not executable, so git skips it", f"run 'chmod +x {path}'")
     if MARK not in text:
