@@ -25,7 +25,6 @@ from __future__ import annotations
 import marshal
 import os
 import select
-import signal
 import stat
 import sys
 import time
@@ -35,7 +34,10 @@ from .tree import become_subreaper, end_with_parent, kill_descendants, reap, sig
 
 TYPE_CHECKING = False  # importing typing would take as long as all else
 if TYPE_CHECKING:
+    import signal
     from hashlib import _Hash
+else:
+    import _signal as signal  # what signal is made of, without its enumerations
 
 ENDED, NO_FOLDER, NOT_STARTED = "ended", "no folder", "not started"
 LATE, TOO_MUCH, STOPPED = "late", "too much", "stopped"
@@ -395,5 +397,5 @@ def _become(
 def _reset_signals() -> None:
     """Ignore no signal: neither those that Python ignores nor those that a caller did."""
     for signum in signal.valid_signals():
-        if signal.getsignal(signum) is signal.SIG_IGN:
+        if signal.getsignal(signum) == signal.SIG_IGN:
             signal.signal(signum, signal.SIG_DFL)
