@@ -90,7 +90,11 @@ def test_a_stop_message_ends_a_program_for_good(shop: Shell) -> None:
 def test_commands_say_what_to_do_outside_of_a_repository(shop: Shell, tmp_path: Path) -> None:
     shop.exported["INTERLOCK_STORE"] = str(shop.folder / ".interlock/store.db")
     shop.folder = tmp_path
-    for words in (("merge", "submit", "a"), ("rebase",), ("merge", "serve", "--drain")):
+    for words in (
+        ("merge", "submit", "a"),
+        ("rebase",),
+        ("merge", "serve", "--drain", "--", "true"),
+    ):
         ran = shop.run(*words)
         assert ran.status == 2
         assert "is in no git repository" in ran.err

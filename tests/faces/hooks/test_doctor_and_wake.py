@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.faces.hooks.hosts import ONE, event, send, shop
+from tests.faces.hooks.hosts import ONE, event, git, send, shop
 
 import interlock
 from interlock.faces.cli.command import run as command
@@ -50,6 +50,67 @@ def test_doctor_names_a_hook_that_refuses_nothing(shop: Path) -> None:
     assert verdict == "bad"
     assert "'nothing', exit 0" in fact
     assert command(["doctor"]) == 4
+
+
+def git_findings(root: Path) -> list[tuple[str, str]]:
+    return [(verdict, fact) for verdict, name, fact in findings(root) if name.startswith("git ")]
+
+
+def test_doctor_tries_the_git_hooks_and_leaves_the_repository_as_it_was(shop: Path) -> None:
+    hooks = shop / ".git/hooks"
+    hooks.mkdir(exist_ok=True)
+    ran = shop / ".interlock/ran"
+    (hooks / "pre-commit").write_text(f"#!/bin/sh\ntouch {ran}\n")
+    (hooks / "pre-commit").chmod(0o755)
+    assert git_findings(shop) == []  # nothing of ours is here
+    Setup("git", remove=False).write()
+    before = git(shop, "count-objects"), git(shop, "status", "--porcelain")
+    commit, push = git_findings(shop)
+    assert commit[0] == push[0] == "ok"
+    assert "a deny holds" in commit[1]
+    assert "there before runs after it" in commit[1]
+    assert "there before" not in push[1]
+    assert not ran.exists()
+    assert (git(shop, "count-objects"), git(shop, "status", "--porcelain")) == before
+
+
+def test_doctor_tries_the_git_hooks_before_the_first_commit(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    git(empty, "init", "-q")
+    monkeypatch.chdir(empty)
+    (empty / ".interlock").mkdir(mode=0o700)
+    interlock.connect(f"{empty}/.interlock/store.db").close()
+    Setup("git", remove=False).write()
+    assert [verdict for verdict, _ in git_findings(empty)] == ["ok", "ok"]
+
+
+def test_doctor_says_which_git_hooks_are_missing_replaced_or_idle(shop: Path) -> None:
+    Setup("claude", remove=False).write()
+    assert [verdict for verdict, _ in git_findings(shop)] == ["warn", "warn"]
+    assert "not installed" in git_findings(shop)[0][1]
+    Setup("git", remove=False).write()
+    commit, push = (shop / ".git/hooks" / name for name in ("pre-commit", "pre-push"))
+    commit.chmod(0o644)
+    push.write_text(push.read_text().replace("|| exit $?", "|| true"))
+    (first, said), (second, answer) = git_findings(shop)
+    assert (first, second) == ("bad", "bad")
+    assert "not executable" in said
+    assert "exit 0" in answer
+    (commit.parent / "pre-commit.before-interlock").write_text("")
+    commit.write_text("#!/bin/sh\ntrue\n")
+    push.write_text("#!/bin/sh\ninterlock hook git pre-push\n")
+    (first, said), (second, answer) = git_findings(shop)
+    assert (first, second) == ("warn", "warn")
+    assert "another tool has replaced" in said
+    assert "not tried" in answer
+    git(shop, "config", "core.hooksPath", ".hooks")  # setup changes nothing there
+    with interlock.connect(f"{shop}/.interlock/store.db") as fleet:
+        last = list(hook_findings(fleet))[-1]
+    assert "not installed" in last.fact
+    assert last.remedy.startswith("add this line to pre-push in .hooks: ")
 
 
 def test_doctor_says_what_the_sandbox_of_codex_cannot_reach(

@@ -119,6 +119,8 @@ def test_a_committed_file_gets_no_path_of_this_machine(shop: Path) -> None:
     ("text", "says"),
     [
         ('{\n  // mine\n  "a": 1\n}', "comments"),
+        ('{ "a": 1 /* mine */ }', "comments"),
+        ('{ "a": "https://x" "b" }', "Expecting"),
         ('{"a": ', "cannot be changed"),
         ("[]", "no JSON object"),
         ('{"hooks": []}', "is no object"),

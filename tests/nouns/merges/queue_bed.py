@@ -26,9 +26,14 @@ class QueueBed:
     def during_test(self, act: Callable[[], object], *command: str, **more: Any) -> Any:
         """Serve, and act once, in the moment after an attempt has begun."""
         client = self.server
-        more = {"drain": True, "repository": self.repository.folder, **more}
+        more = self._options(command, more)
         serving = client.fleet.merges.serve("main", command=command, **more)
         return client.run(self._acting(serving, act))
+
+    def _options(self, command: tuple[str, ...], more: dict[str, Any]) -> dict[str, Any]:
+        unguarded = not command and not more.get("guard")
+        folder = self.repository.folder
+        return {"drain": True, "repository": folder, "unguarded": unguarded, **more}
 
     def _acting(self, op: Any, act: Callable[[], object]) -> Any:
         step, done = next(op), False
@@ -49,7 +54,7 @@ class QueueBed:
 
     def serve(self, *command: str, client: Client | None = None, **more: Any) -> Any:
         client = client or self.server
-        more = {"drain": True, "repository": self.repository.folder, **more}
+        more = self._options(command, more)
         return client.run(client.fleet.merges.serve("main", command=command, **more))
 
     def show(self, name: str) -> core.MergeView:

@@ -54,7 +54,9 @@ def test_a_commit_is_kept_and_a_branch_stays_while_another_queue_needs_it(queue:
     assert git.branches() == {"main", "release", "develop", "a", "x"}
     assert git.has(git.at("develop"))
     for target in ("release", "develop"):
-        client.run(client.fleet.merges.serve(target, drain=True, repository=git.folder))
+        client.run(
+            client.fleet.merges.serve(target, unguarded=True, drain=True, repository=git.folder)
+        )
     assert git.files("release") == {"base", "a"}
     assert git.files("develop") == {"base", "d", "x"}
     assert git.branches() == {"main", "release", "develop"}
@@ -277,6 +279,33 @@ def test_a_reservation_that_is_made_during_the_test_stops_the_landing(
     assert queue.show("a").cause == "reserved"
 
 
+def test_a_reservation_between_the_last_comparison_and_the_landing_stops_it(
+    queue: QueueBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = queue.repository
+    monkeypatch.chdir(git.folder)
+    git.branch("a", {"f": "x"})
+    git.branch("b", {"g": "x"})
+    for name in ("a", "b"):
+        queue.submit(name)
+    holder = queue.bed.client("bob", ttl=10_000_000.0)
+    reserve: Callable[..., Any] = holder.fleet.reservations.reserve
+    land, wanted = MergeService.land, ["other", "f"]
+    landings: list[int] = []
+
+    def landing(self: MergeService, *words: Any) -> Any:
+        landings.append(1)
+        if wanted:  # the first one concerns no branch, the second one does
+            assert holder.run(reserve(wanted.pop(0)))
+        return (yield from land(self, *words))
+
+    monkeypatch.setattr(MergeService, "land", landing)
+    queue.serve("true")
+    assert queue.states() == {"a": "bounced", "b": "merged"}
+    assert queue.show("a").cause == "reserved"
+    assert len(landings) == 3
+
+
 # Several repositories in one store.
 
 
@@ -289,7 +318,7 @@ def test_targets_of_two_repositories_have_queues_and_servers_of_their_own(
         each.branch("a", {each.folder.name: "x"})
         ids[each.folder.name] = queue.submit("a", repository=each.folder).merge
     author, server = queue.author, queue.server
-    serving = server.start(server.fleet.merges.serve("main", repository=git.folder))
+    serving = server.start(server.fleet.merges.serve("main", unguarded=True, repository=git.folder))
     assert queue.serve(repository=other.folder, client=queue.bed.client("second")).merged == 1
     assert (git.files(), other.files()) == ({"base", "repository"}, {"base", "other"})
     serving.interrupt(KeyboardInterrupt())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -13,6 +14,7 @@ from interlock.nouns.merges import merge as core
 from interlock.nouns.merges import rules
 from interlock.nouns.merges.merge import Merge, MergeAttempt, MergeTarget
 from interlock.nouns.merges.rules import Bounce, PrefixSearch, QueuedMerge
+from interlock.runtime.text import render
 
 MERGE = Merge(branch="b", into="main", commit="c1", by="ada", at=1.0)
 FOUND = QueuedMerge(id="mrg_1", merge=MERGE)
@@ -105,12 +107,15 @@ def test_nothing_lands_for_another_server_or_another_base_or_after_a_change() ->
     attempt = TESTING.attempt
     assert attempt is not None
     stored = {"mrg_1": MERGE}
-    assert rules.land("main", TESTING, attempt, (FOUND,), stored).outcome
+    land = partial(rules.land, "main", batch=(FOUND,), compared=True)
+    assert land(TESTING, attempt, stored=stored).outcome == "landing"
     for other in (replace(attempt, token=8), replace(attempt, base="c9")):
-        assert not rules.land("main", TESTING, other, (FOUND,), stored).outcome
-    assert not rules.land("main", NONE, attempt, (FOUND,), stored).outcome
+        assert land(TESTING, other, stored=stored).outcome == "changed"
+    assert land(NONE, attempt, stored=stored).outcome == "changed"
     for changed in (None, replace(MERGE, commit="c2"), replace(MERGE, state="cancelled")):
-        assert not rules.land("main", TESTING, attempt, (FOUND,), {"mrg_1": changed}).outcome
+        assert land(TESTING, attempt, stored={"mrg_1": changed}).outcome == "changed"
+    newer = land(TESTING, attempt, stored=stored, compared=False)
+    assert (newer.outcome, newer.puts) == ("reserved", ())
 
 
 def test_every_end_leaves_the_queue_and_tells_the_author_in_one_commit() -> None:
@@ -151,3 +156,26 @@ def test_the_ref_decides_what_became_of_a_move(
     now: str, contained: bool, error: str, result: str
 ) -> None:
     assert rules.after_move("tip", "base", now, error, contained=contained) == result
+
+
+def test_a_queue_without_a_server_says_why_it_was_held() -> None:
+    view = core.MergeTargetView(target="main", waiting=1, held="main has moved")
+    said = render(core.MergeList(merges=(), targets=(view,)))
+    assert "main: no server; held: main has moved; start one: interlock merge serve" in said
+
+
+def test_the_output_of_a_guard_is_shown_in_lines() -> None:
+    reason = "make test ended with status 1\n1 failed\x1b[31m\n2 passed"
+    bounced = core.MergeBounced(
+        merge="mrg_1", branch="b", into="main", cause="failed", reason=reason
+    )
+    lines = ["  | 1 failed\\x1b[31m", "  | 2 passed"]
+    assert render(bounced).split("\n") == [
+        "bounced b from main: make test ended with status 1",
+        *lines,
+    ]
+    view = core.MergeView(
+        merge="mrg_1", branch="b", into="main", state="bounced", commit="c", by="ada", at=1.0,
+        ended_at=2.0, reason=reason,
+    )  # fmt: skip
+    assert render(view).split("\n")[-2:] == lines

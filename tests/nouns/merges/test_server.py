@@ -232,7 +232,7 @@ def test_a_server_goes_on_when_its_remote_is_back(queue: QueueBed, tmp_path: Pat
     said: list[str] = []
     serve = queue.server.fleet.merges.serve
     serving = queue.server.start(
-        serve("main", remote=str(away), repository=git.folder, say=said.append)
+        serve("main", unguarded=True, remote=str(away), repository=git.folder, say=said.append)
     )
     serving.run()
     assert queue.states() == {"a": "waiting"}
@@ -276,7 +276,7 @@ def test_a_second_server_waits_and_an_old_one_can_no_longer_move_the_target(
     git.branch("a", {"a": "a"})
     queue.submit("a")
     first = queue.server
-    serving = first.start(first.fleet.merges.serve("main", repository=git.folder))
+    serving = first.start(first.fleet.merges.serve("main", unguarded=True, repository=git.folder))
     second = queue.bed.client("other", ttl=10_000_000.0)
     busy = queue.serve(client=second)
     assert type(busy).__name__ == "LockBusy"
@@ -334,11 +334,11 @@ def test_a_missing_target_holds_the_queue_until_it_is_there(queue: QueueBed) -> 
     queue.submit("a", into="release")
     client = queue.server
     serve = client.fleet.merges.serve
-    client.run(serve("release", drain=True, repository=git.folder))
+    client.run(serve("release", unguarded=True, drain=True, repository=git.folder))
     listed = queue.author.run(queue.author.fleet.merges.list())
     assert "there is no branch release here" in listed.targets[0].held
     git.git("branch", "release", "main")
-    client.run(serve("release", drain=True, repository=git.folder))
+    client.run(serve("release", unguarded=True, drain=True, repository=git.folder))
     assert queue.states() == {"a": "merged"}
 
 
@@ -369,3 +369,15 @@ def test_a_guard_that_cannot_run_ends_the_server_and_blames_no_branch(queue: Que
     with pytest.raises(BadInput, match="cannot be run"):
         queue.serve("/no/such/program")
     assert queue.states() == {"a": "waiting"}
+
+
+def test_a_server_that_would_test_nothing_is_refused_unless_that_is_wanted(
+    queue: QueueBed,
+) -> None:
+    queue.repository.branch("a", {"a": "a"})
+    queue.submit("a")
+    with pytest.raises(BadInput, match="nothing would test the branches; name a program"):
+        queue.serve(unguarded=False)
+    with pytest.raises(BadInput, match="is not unguarded"):
+        queue.serve("true", unguarded=True)
+    assert queue.serve(unguarded=True).merged == 1

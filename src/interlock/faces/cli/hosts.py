@@ -67,7 +67,7 @@ def setup(parsed: Parsed) -> int:
 
     request: SetupRequest = parsed.request
     _known(request.host, "agents", "git")
-    work = Setup(request.host, remove=request.remove)
+    work = Setup(request.host, remove=request.remove, monitor=request.monitor)
     outcome = work.write() if request.yes else work.show()
     if isinstance(outcome, SetupShown) and not parsed.common.json:
         for line in outcome.diff.splitlines():

@@ -30,10 +30,10 @@ def serve(parsed: Parsed) -> int:
     request: MergeServe = parsed.request
     with _session(parsed, request.ttl) as fleet:
         tests = " ".join(map(printable, request.command or request.guard))
-        behind = tests or "nothing: no test runs (give one: -- make test)"
-        note(
-            f"serving {request.target} as {fleet.context.agent}, behind {behind}; stop with Ctrl-C"
-        )
+        behind = f"behind {tests}" if tests else "without a test"
+        serving = f"serving {request.target} as {fleet.context.agent}, {behind}; stop with Ctrl-C"
+        if tests or request.unguarded:
+            note(serving)
         outcome = fleet.merges.serve(
             request.target,
             command=request.command,
@@ -43,6 +43,7 @@ def serve(parsed: Parsed) -> int:
             timeout=request.timeout,
             keep_branches=request.keep_branches,
             drain=request.drain,
+            unguarded=request.unguarded,
             say=lambda text: note(printable(text)),
             told=lambda ended: _tell(parsed, ended),
         )

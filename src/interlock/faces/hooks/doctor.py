@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from interlock.core.safe_text import one_line
 from interlock.errors import InterlockError
+from interlock.faces.hooks.git_doctor import git_hook_findings
 from interlock.faces.hooks.hosts import BEFORE, HOSTS, Host
 from interlock.faces.hooks.setup import installed
 from interlock.nouns.fleet.doctor import bad, error_finding, ok, warn
@@ -36,9 +37,10 @@ def hook_findings(fleet: Fleet, folder: str = "") -> Iterator[Finding]:
     """A finding for each installed hook, and one for what its host cannot promise."""
     from interlock.client import begun
 
-    here = folder or os.getcwd()
+    here, wanted = folder or os.getcwd(), False
     for host in HOSTS.values():
         found = installed(host, here)
+        wanted = wanted or bool(found)
         for path, line in found:
             try:
                 with begun(fleet.store, "doctor", join=False, shared=True) as own:
@@ -47,10 +49,10 @@ def hook_findings(fleet: Fleet, folder: str = "") -> Iterator[Finding]:
                 known = error if isinstance(error, InterlockError) else InterlockError(str(error))
                 yield error_finding(f"hook {host.name}", known)
         if found and host.name in _CAVEATS:
-            remedy = "the git hooks catch the rest: interlock setup git"
-            yield warn(f"hook {host.name}", _CAVEATS[host.name], remedy)
+            yield warn(f"hook {host.name}", _CAVEATS[host.name], "the git hooks catch the rest")
         if found and host.name == "codex":
             yield from _sandbox(fleet)
+    yield from git_hook_findings(fleet, wanted=wanted)
 
 
 def _probe(own: Fleet, host: Host, path: str, line: str) -> Finding:

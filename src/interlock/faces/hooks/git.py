@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from interlock.nouns.reservations import reservation as r
 
 NAMES = ("pre-commit", "pre-push")
-_MARK = "# written by 'interlock setup git'"
-_BEFORE = ".before-interlock"
+MARK = "# written by 'interlock setup git'"
+BEFORE = ".before-interlock"
 _SCRIPT = """#!/bin/sh
 {mark}; 'interlock setup git --remove' takes it away
 input=$(cat)
@@ -58,11 +58,11 @@ def git_hooks(root: str, command: str, notes: list[str], *, remove: bool) -> Ite
     managed = git_answer(root, "config", "core.hooksPath")
     for name in NAMES:
         path = os.path.join(folder, name)
-        old, earlier = _read(path), _read(path + _BEFORE)
-        ours = old is not None and _MARK in old
+        old, earlier = read_hook(path), read_hook(path + BEFORE)
+        ours = old is not None and MARK in old
         if remove:
             if ours:
-                aside = "" if earlier is None else path + _BEFORE
+                aside = "" if earlier is None else path + BEFORE
                 yield HookFile(path, old, earlier, aside)
                 if aside:
                     yield HookFile(aside, earlier, None)
@@ -73,9 +73,9 @@ def git_hooks(root: str, command: str, notes: list[str], *, remove: bool) -> Ite
                 f" add this line to its {name} hook: {command} hook git {name}"
             )
             continue
-        script = _SCRIPT.format(mark=_MARK, command=command, name=name, before=_BEFORE)
+        script = _SCRIPT.format(mark=MARK, command=command, name=name, before=BEFORE)
         if old is not None and not ours:
-            yield HookFile(path + _BEFORE, earlier, old, path)
+            yield HookFile(path + BEFORE, earlier, old, path)
         yield HookFile(path, old, script)
 
 
@@ -228,7 +228,8 @@ def git_answer(folder: str, *words: str) -> str:
         return ""
 
 
-def _read(path: str) -> str | None:
+def read_hook(path: str) -> str | None:
+    """The text of a hook; None if there is none."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             return file.read()

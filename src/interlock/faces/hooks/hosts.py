@@ -82,7 +82,8 @@ HOSTS: dict[str, Host] = {
             edits=frozenset(_EDITS),
             shape="claude",
             fails="open; closed from 2.1.295 on (onFailure)",
-            wake="a hook in the background (asyncRewake), the inbox socket, the Stop hook",
+            wake="a hook in the background (asyncRewake), a plugin monitor, the inbox socket, the"
+            " Stop hook",
             matcher="|".join(_EDITS),
             instructions="CLAUDE.md",
             transcripts=True,

@@ -22,6 +22,8 @@ else:
 LONGEST_INPUT = 16 * 1024 * 1024
 WAKE = "wake"
 """The word of the hook that waits in the background, in place of an event."""
+MONITOR = "monitor"
+"""The word of the monitor of a plugin, which has no input."""
 _BLOCKS = 2
 """The exit status that refuses a tool, of hosts that know none by JSON alone."""
 _USAGE = f"interlock hook: name the host: {', '.join(HOSTS)}; see 'interlock hook --help'"
@@ -47,8 +49,12 @@ def main(words: list[str]) -> int:
         return 1
     if os.environ.get("INTERLOCK_HOOK") == "off":
         return 0
-    data, named = sys.stdin.buffer.read(LONGEST_INPUT), words[1] if words[1:] else ""
-    answer = woken(host, data) if named == WAKE else answered(host, data, named)
+    named = words[1] if words[1:] else ""
+    if named == MONITOR:
+        answer = watched(host)
+    else:
+        data = sys.stdin.buffer.read(LONGEST_INPUT)
+        answer = woken(host, data) if named == WAKE else answered(host, data, named)
     if answer.out:
         # Hosts read JSON in UTF-8; stdout may have another encoding.
         sys.stdout.buffer.write(answer.out.encode() + b"\n")
@@ -67,6 +73,19 @@ def woken(host: Host, data: bytes) -> HookAnswer:
     logging.getLogger("interlock").setLevel(logging.ERROR)  # its text is for the model
     try:
         return wait_and_wake(host, data)
+    except Exception as error:  # noqa: BLE001 - the text of a failure is not for the model
+        return HookAnswer(err=f"interlock hook: {error}", status=1)
+
+
+def watched(host: Host) -> HookAnswer:
+    """Print a line for each time that mail waits for an idle agent; a failure prints none."""
+    import logging
+
+    from interlock.faces.hooks.monitor import watch
+
+    logging.getLogger("interlock").setLevel(logging.ERROR)
+    try:
+        return watch(host, lambda line: print(line, flush=True))  # noqa: T201 - for the model
     except Exception as error:  # noqa: BLE001 - the text of a failure is not for the model
         return HookAnswer(err=f"interlock hook: {error}", status=1)
 

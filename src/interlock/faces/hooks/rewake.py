@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from interlock.faces.hooks.actions import SESSION_TTL, connected, join
 from interlock.faces.hooks.event import HookEvent, read
 from interlock.faces.hooks.hosts import STOP, HookAnswer, Host
+from interlock.faces.hooks.main import WAKE
 from interlock.faces.hooks.notices import fitted, unread_messages
 from interlock.faces.hooks.state import HookState
 
@@ -35,7 +36,7 @@ WOKEN = 2
 """The exit status that wakes the agent."""
 LONGEST = 86_400
 """Seconds that it waits at most; the host ends it then."""
-_RENEW = SESSION_TTL / 6
+RENEW = SESSION_TTL / 6
 """Seconds between two renewals of the session, which lives while its host does."""
 _LOOK = 5.0
 """Seconds between two looks whether the host and the session are still there."""
@@ -43,7 +44,7 @@ _PAUSE = 1.0
 """Seconds between two looks at mail that came during a turn, which shows it by itself."""
 
 
-class _Over(Exception):
+class SessionOver(Exception):
     """The host or the session has ended."""
 
 
@@ -51,29 +52,29 @@ def wait_and_wake(host: Host, data: bytes) -> HookAnswer:
     """Sleep until there is mail for the idle agent of a session; the answer wakes it."""
     named = next(name for name, means in host.events.items() if means == STOP)
     event = read(host, data.decode("utf-8", "replace"), named)
-    if not host.rewakes or not _in_background(event):
+    if not host.rewakes or not is_interactive(event):
         return HookAnswer()
-    with _only_one(event) as first:
+    with only_one(event, WAKE) as first:
         fleet = connected(host, event) if first else None
         if fleet is None:
             return HookAnswer()
         try:
-            with fleet, _ending_with(os.getppid(), HookState(event).file):
+            with fleet, ending_with(os.getppid(), HookState(event).file, LONGEST):
                 return HookAnswer(err=_mail_of_idle(fleet, host, event), status=WOKEN)
-        except _Over:
+        except SessionOver:
             return HookAnswer()
 
 
-def _in_background(event: HookEvent) -> bool:
+def is_interactive(event: HookEvent) -> bool:
     """Whether Claude Code runs this, in a session with a person: other hosts may wait for it."""
     entry = os.environ.get("CLAUDE_CODE_ENTRYPOINT", "cli")
     return os.environ.get("CLAUDE_CODE_SESSION_ID") == event.session and entry == "cli"
 
 
 @contextmanager
-def _only_one(event: HookEvent) -> Iterator[bool]:
-    """Whether no other process waits for this session already."""
-    path = f"{HookState(event).file}.wake"
+def only_one(event: HookEvent, what: str) -> Iterator[bool]:
+    """Whether no other process of this kind waits for this session already."""
+    path = f"{HookState(event).file}.{what}"
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
         try:
@@ -85,16 +86,16 @@ def _only_one(event: HookEvent) -> Iterator[bool]:
 
 
 @contextmanager
-def _ending_with(parent: int, state: str) -> Iterator[None]:
-    """A block that ends with its host, and when the file of the session was removed."""
-    ends, there = time.monotonic() + LONGEST, [False]
+def ending_with(parent: int, state: str, longest: float) -> Iterator[None]:
+    """A block that ends with its host, after a time, and when the session's file is removed."""
+    ends, there = time.monotonic() + longest, [os.path.exists(state)]
 
     def look(*_: object) -> None:
         gone = there[0] and not os.path.exists(state)
         there[0] = os.path.exists(state)
         if gone or os.getppid() != parent or time.monotonic() > ends:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            raise _Over
+            raise SessionOver
 
     signal.signal(signal.SIGALRM, look)
     signal.setitimer(signal.ITIMER_REAL, _LOOK, _LOOK)
@@ -108,10 +109,10 @@ def _mail_of_idle(fleet: Fleet, host: Host, event: HookEvent) -> str:
     """Wait until the agent is idle and has mail that it was not shown."""
     renewed = time.monotonic()
     while True:
-        found = fleet.messages.wait(_RENEW)
+        found = fleet.messages.wait(RENEW)
         if found and (text := _new(fleet, event)):
             return text
-        if time.monotonic() - renewed >= _RENEW:
+        if time.monotonic() - renewed >= RENEW:
             renewed = time.monotonic()
             join(fleet, host, event)
         if found:  # it is shown by the turn that runs, or waits for an answer

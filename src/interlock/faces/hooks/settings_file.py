@@ -85,7 +85,7 @@ def parsed(path: str, text: str) -> Settings:
     try:
         found = json.loads(text)
     except ValueError as error:
-        commented = re.search(r"^\s*(//|/\*)", text, re.MULTILINE)
+        commented = re.search(r"(^|[\s,{}\[\]])(//|/\*)", text, re.MULTILINE)
         why = "it has comments, which a rewrite would lose" if commented else str(error)
         raise BadInput(
             f"{path} cannot be changed: {why}; correct it or move the comments away, then run"

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from interlock import store_location
+from interlock.errors import BadInput
+from interlock.faces.hooks import claude_plugin
 from interlock.faces.hooks.git import git_answer, git_hooks
 from interlock.faces.hooks.hosts import AFTER, BEFORE, END, HOSTS, STOP, Host
 from interlock.faces.hooks.main import WAKE
@@ -57,9 +59,12 @@ At the end: `interlock unreserve --all --agent NAME`.
 class Setup:
     """The change of all files of one host."""
 
-    def __init__(self, host: str, *, remove: bool, folder: str = "") -> None:
+    def __init__(self, host: str, *, remove: bool, folder: str = "", monitor: bool = False) -> None:
+        if monitor and host != "claude":
+            raise BadInput(f"{host} has no plugin monitor; only claude has: drop --monitor")
         self.host = host
         self.remove = remove
+        self._with_monitor = monitor and not remove
         here = os.path.abspath(folder or os.getcwd())
         self.main = store_location.main_worktree(here) or here
         self.root = worktree_root(here)
@@ -104,6 +109,9 @@ class Setup:
             if new is None:
                 with suppress(FileNotFoundError):  # it was moved
                     os.remove(path)
+                if os.path.join("", claude_plugin.FOLDER, "") in path:
+                    with suppress(OSError):  # other files of it are still there
+                        os.removedirs(os.path.dirname(path))
                 continue
             os.makedirs(os.path.dirname(path), exist_ok=True)
             beside = f"{path}.interlock-new"
@@ -121,8 +129,10 @@ class Setup:
     def _host(self, host: Host) -> None:
         match host.name:
             case "claude":
-                self._json(self.main, ".claude/settings.local.json", self._claude_shaped(host))
+                changes = (self._claude_shaped(host), self._enabled_monitor)
+                self._json(self.main, ".claude/settings.local.json", *changes)
                 self._json(self.main, ".mcp.json", self._server("mcpServers"))
+                self._monitor_files()
                 self._json(self.root, HOSTS["copilot"].file, self._no_second, only_existing=True)
             case "codex":
                 self._json(self.main, host.file, self._claude_shaped(host))
@@ -232,6 +242,22 @@ class Setup:
         if not self.remove:
             servers["interlock"] = {"type": "local", "command": [*shlex.split(command), "mcp"]}
         drop_if_empty(settings, "mcp")
+
+    def _enabled_monitor(self, settings: Settings, _command: str) -> None:
+        if self.remove:
+            claude_plugin.disable(settings)
+        elif self._with_monitor:
+            claude_plugin.enable(settings, os.path.join(self.main, claude_plugin.FOLDER))
+
+    def _monitor_files(self) -> None:
+        """The files of the plugin; without --monitor one that is there gets the newest command."""
+        root = os.path.join(self.main, claude_plugin.FOLDER)
+        for name, text in claude_plugin.plugin_files(own_command()).items():
+            path = os.path.join(root, name)
+            if self._with_monitor or read_text(path) is not None:
+                self._change(path, None if self.remove else text)
+        if self._with_monitor:
+            self._after("Claude Code asks whether to install the plugin when it starts here next")
 
     def _plugin(self, host: Host) -> None:
         path = os.path.join(self.root, host.file)

@@ -73,6 +73,6 @@ class HookState:
     def remove(self) -> None:
         """The session is over."""
         self._over = True
-        for path in (self._file, f"{self._file}.wake"):
+        for path in (self._file, f"{self._file}.wake", f"{self._file}.monitor"):
             with suppress(OSError):
                 os.remove(path)

@@ -231,7 +231,8 @@ class _Watcher:
 
     def _commit(self) -> str:
         """Where the branch is; empty if there is none, or a watch has to wait for a remote."""
-        from interlock.nouns.merges.repository import HEADS, GitFailed
+        from interlock.nouns.merges.git_process import GitFailed
+        from interlock.nouns.merges.repository import HEADS
 
         if not self._remote:
             return self._local_commit()
@@ -244,7 +245,7 @@ class _Watcher:
         return said.split("\t")[0]
 
     def _local_commit(self) -> str:
-        from interlock.nouns.merges.repository import GitFailed
+        from interlock.nouns.merges.git_process import GitFailed
 
         try:
             found = self._git.commit_of(self._branch)
@@ -256,7 +257,7 @@ class _Watcher:
         return found
 
     def _move(self, before: str, after: str) -> BranchUpdated:
-        from interlock.nouns.merges.repository import GitFailed
+        from interlock.nouns.merges.git_process import GitFailed
 
         commits, forced = 0, False
         try:

@@ -10,7 +10,8 @@ from contextlib import suppress
 from interlock.core.safe_text import printable
 from interlock.errors import BadInput
 from interlock.nouns.branches.branch import RebaseBlocked, RebaseConflict, Rebased
-from interlock.nouns.merges.repository import HEADS, GitFailed, MergeRepository
+from interlock.nouns.merges.git_process import GitFailed
+from interlock.nouns.merges.repository import HEADS, MergeRepository
 
 REBASES = "refs/interlock/rebases/"
 FETCHED = "refs/interlock/fetched/"

@@ -36,6 +36,9 @@ class SetupRequest(Request, frozen=True, kw_only=True):
         str, option("name", f"{_HOSTS}; agents for a plain AGENTS.md; or git", positional=True)
     ]
     remove: Annotated[bool, option("flag", "remove what setup installed, and nothing else")] = False
+    monitor: Annotated[
+        bool, option("flag", "for claude: a plugin that says when mail waits, too (experimental)")
+    ] = False
     yes: Annotated[bool, option("flag", "make the change without asking")] = False
 
 

@@ -14,17 +14,19 @@ from interlock.errors import BadInput, Lost, TooLarge
 from interlock.nouns.merges import bounces, rules
 from interlock.nouns.merges.bounces import bounce, named
 from interlock.nouns.merges.checking import CandidateVerdict
+from interlock.nouns.merges.commits import CommitWriter
 from interlock.nouns.merges.endings import MergeEndings, RoundResult, ServeOptions
+from interlock.nouns.merges.git_process import GitFailed
 from interlock.nouns.merges.guard_folder import GuardFolder
 from interlock.nouns.merges.merge import MergeAttempt
-from interlock.nouns.merges.repository import GitFailed, MergedTree, MergeRepository, TargetRefs
+from interlock.nouns.merges.repository import MergedTree, MergeRepository, TargetRefs
 from interlock.nouns.merges.rules import Bounce, PrefixSearch, QueuedMerge
-from interlock.nouns.merges.service import MergeService, QueueState, read_queue
+from interlock.nouns.merges.service import MergeService, QueueState, read_queue, revision_of
 from interlock.nouns.reservations.repository import find
 from interlock.nouns.reservations.views import conflicts
 from interlock.runtime.processes.supervised import Supervision
 from interlock.steps import InThread, Op, Read
-from interlock.store import Range
+from interlock.store import Range, Snapshot
 
 if TYPE_CHECKING:
     from interlock.nouns.reservations.repository import ReservedRepository
@@ -98,7 +100,7 @@ class BatchMerger:
     def run(self, term: ServerTerm, queue: QueueState, refs: TargetRefs) -> Op[RoundResult]:
         """Try the first branches of a queue."""
         waiting = queue.waiting[: self._options.batch]
-        if (found := (yield from self._reserved(waiting, refs))) is not None:
+        if (found := (yield from self._reserved(waiting, refs))[1]) is not None:
             return (yield from self._endings.bounce(term.actor, *found))
         with Supervision() as self._supervision:
             if self._options.guard.command:  # it starts while the batch is built
@@ -126,22 +128,25 @@ class BatchMerger:
 
     def _reserved(
         self, waiting: Sequence[QueuedMerge], refs: TargetRefs
-    ) -> Op[tuple[QueuedMerge, Bounce] | None]:
+    ) -> Op[tuple[int, tuple[QueuedMerge, Bounce] | None]]:
         """The first of these branches that changes files which another agent reserved.
 
-        A reservation for one worktree counts if that is the folder of the target.
+        A reservation for one worktree counts if that is the folder of the target.  The number is
+        the revision of the reservations that were compared.
         """
         place: ReservedRepository = yield InThread(partial(find, self._repository.folder))
-        page = Range(keys.reserved(place.name), limit=1)
-        if not (yield Read(page)).ranges[page]:  # most often there are none
-            return None
+        page, mark = Range(keys.reserved(place.name), limit=1), keys.reserved_mark(place.name)
+        snapshot: Snapshot = yield Read(page, mark)
+        revision = revision_of(snapshot[mark])
+        if not snapshot.ranges[page]:  # most often there are none
+            return revision, None
         tree = refs.checkout or self._repository.common()
         for each in waiting:
             if not each.merge.override and (
                 why := (yield from self._why_not(each, place, tree, refs))
             ):
-                return each, why
-        return None
+                return revision, (each, why)
+        return revision, None
 
     def _why_not(
         self, found: QueuedMerge, place: ReservedRepository, tree: str, refs: TargetRefs
@@ -167,6 +172,12 @@ class BatchMerger:
 
     def _build(self, base: str, waiting: Sequence[QueuedMerge]) -> MergeBatch:
         """Merge the branches one on the other; a conflict with an earlier one ends it."""
+        with CommitWriter(self._repository) as writer:
+            return self._build_with(writer, base, waiting)
+
+    def _build_with(
+        self, writer: CommitWriter, base: str, waiting: Sequence[QueuedMerge]
+    ) -> MergeBatch:
         tips: list[str] = []
         for each in waiting:
             onto = tips[-1] if tips else base
@@ -177,7 +188,7 @@ class BatchMerger:
                 conflict = bounces.in_conflict(self._name, merged)
                 return MergeBatch(merges=(each,), tips=(), conflict=conflict)
             parents = (onto, each.merge.commit)
-            tips.append(self._repository.commit(merged.tree, parents, _message(each)))
+            tips.append(writer.commit(merged.tree, parents, _message(each)))
         return MergeBatch(merges=tuple(waiting[: len(tips)]), tips=tuple(tips))
 
     # Testing.
@@ -255,16 +266,24 @@ class BatchMerger:
         landing: MergeAttempt,
         merges: Sequence[QueuedMerge],
     ) -> Op[RoundResult]:
-        """Move the target, from the commit that was tested on to the one that passed."""
+        """Move the target, from the commit that was tested on to the one that passed.
+
+        Files may have been reserved during the test, and until the commit that says it lands.
+        """
         actor, endings, name = term.actor, self._endings, self._name
-        if (found := (yield from self._reserved(merges, refs))) is not None:  # during the test
-            return (yield from endings.bounce(actor, *found))
-        checkout, unsafe = yield from self._checkout(landing)
-        if unsafe:
-            return (yield from endings.hold(actor, bounces.overwrites(name, checkout, unsafe)))
-        intent = self._service.land(actor, self._queue, landing, merges)
-        if not (yield from endings.own(actor, intent)):
-            return "progress"
+        while True:
+            revision, found = yield from self._reserved(merges, refs)
+            if found is not None:
+                return (yield from endings.bounce(actor, *found))
+            checkout, unsafe = yield from self._checkout(landing)
+            if unsafe:
+                return (yield from endings.hold(actor, bounces.overwrites(name, checkout, unsafe)))
+            intent = self._service.land(actor, self._queue, landing, merges, revision)
+            result: rules.LandResult = yield from endings.own(actor, intent)
+            if result == "changed":
+                return "progress"
+            if result == "landing":
+                break
         moving = partial(self._move, landing, term.fence, checkout)
         if self._options.remote:
             moving = partial(self._push, landing)

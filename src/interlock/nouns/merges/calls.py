@@ -152,6 +152,7 @@ class MergeCalls(Calls[D]):
         timeout: float | str | None = None,
         keep_branches: bool = False,
         drain: bool = False,
+        unguarded: bool = False,
         repository: Folder = ".",
         say: Callable[[str], None] | None = None,
         told: Callable[[core.MergeDone | core.MergeBounced], None] | None = None,
@@ -159,9 +160,11 @@ class MergeCalls(Calls[D]):
         """Merge the branches of a queue one after the other, as long as the guard passes.
 
         The ``command`` and the guards of the store run in a folder of their own, on the very commit
-        that the target is to become.  One server at a time serves a target: another one waits, and
-        takes over when the first one ends.  With ``drain`` it ends when nothing waits any more.
-        ``told`` is called with each end of a merge, and ``say`` with what the server does.
+        that the target is to become.  Without any of them nothing would be tested, so that is
+        refused unless it is ``unguarded``.  One server at a time serves a target: another one
+        waits, and takes over when the first one ends.  With ``drain`` it ends when nothing waits
+        any more.  ``told`` is called with each end of a merge, and ``say`` with what the server
+        does.
         """
         from interlock.nouns.merges.checking import LIMIT, MergeGuard
         from interlock.nouns.merges.endings import ServeOptions
@@ -170,6 +173,7 @@ class MergeCalls(Calls[D]):
         self.context.joined_identity()
         words = tuple(validate.require_text(word, "command") for word in command)
         names = (guard,) if isinstance(guard, str) and guard else tuple(guard)
+        _require_test(words, names, unguarded=validate.flag(unguarded, "unguarded"))
         git = _repository(repository)
         yield InThread(git.common)
         place: ReservedRepository = yield InThread(partial(find, git.folder))
@@ -219,6 +223,18 @@ def _remote(name: str | None) -> str:
     return found
 
 
+def _require_test(command: Iterable[str], guards: Iterable[str], *, unguarded: bool) -> None:
+    """Refuse a server that would merge what nothing has tested, unless that is wanted."""
+    tested = bool(command or guards)
+    if tested and unguarded:
+        raise BadInput("a server with a test is not unguarded; drop the test, or --unguarded")
+    if not tested and not unguarded:
+        raise BadInput(
+            "nothing would test the branches; name a program (-- make test) or a guard (--guard"
+            " NAME), or say --unguarded to merge them without a test"
+        )
+
+
 def _repository(folder: Folder) -> MergeRepository:
     from interlock.nouns.merges.repository import MergeRepository
 
@@ -241,7 +257,7 @@ def _found(git: MergeRepository, branch: str | None, target: str) -> tuple[str, 
 
 
 def _keep(git: MergeRepository, commit: str, remote: str) -> None:
-    from interlock.nouns.merges.repository import GitFailed
+    from interlock.nouns.merges.git_process import GitFailed
 
     try:
         git.keep(commit, remote)

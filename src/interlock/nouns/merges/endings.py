@@ -69,6 +69,8 @@ class MergeEndings:
         self._told = told
         self._strange: set[str] = set()
         """Kept commits of which the store knows no merge: their submit may be under way."""
+        self._clean = False
+        """Whether the last step took away all kept commits that git had."""
         self.merged = self.bounced = 0
 
     def own(self, actor: Actor, op: Op[T]) -> Op[T]:
@@ -95,7 +97,9 @@ class MergeEndings:
         for each in done:
             self.merged += 1
             self._told(_done(each, refs.base))
-        yield from self._forget(refs, done, [each.merge.commit for each in done])
+        gone = frozenset(each.merge.commit for each in done)
+        yield from self._forget(refs, done, gone)
+        self._clean = refs.kept <= gone
         return done
 
     def bounce(self, actor: Actor, found: QueuedMerge, why: Bounce) -> Op[RoundResult]:
@@ -128,7 +132,10 @@ class MergeEndings:
         """Delete the refs that an earlier server, a cancel or another submit has left in git."""
         waiting = {each.merge.commit for each in queue.waiting}
         self._strange -= waiting
+        clean, self._clean = self._clean, False
         if refs is None:
+            if clean:
+                return
             refs = yield InThread(partial(self._refs, ()))
         left = refs.kept - waiting - self._strange
         if not left:

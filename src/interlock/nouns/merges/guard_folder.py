@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from interlock.nouns.merges.repository import GitFailed, MergeRepository
+from interlock.nouns.merges.git_process import GitFailed
+from interlock.nouns.merges.repository import MergeRepository
 from interlock.steps import InThread, Op
 
 
@@ -27,6 +28,8 @@ class GuardFolder:
         self._prefix = keys.encode(target) + "@"
         self.path = os.path.join(self._above, f"{self._prefix}{token}")
         self._made = False
+        self._fresh = False
+        """Whether nothing but git has written there."""
 
     def check_out(self, commit: str) -> None:
         """Have this commit there, and nothing else: no file of an earlier one is left.
@@ -64,16 +67,19 @@ class GuardFolder:
 
     def _add(self, commit: str) -> None:
         os.makedirs(self._above, mode=0o700, exist_ok=True)
-        self._made = True
+        self._made, self._fresh = True, False
         self._repository.git("worktree", "add", "-q", "--force", "--detach", self.path, commit)
+        self._fresh = True
 
     def _check_out(self, commit: str) -> None:
         git = self._repository.git
         if self._made:
             git("checkout", "-q", "--force", "--detach", commit, folder=self.path)
-            git("clean", "-qffdx", folder=self.path)
+            if not self._fresh:
+                git("clean", "-qffdx", folder=self.path)
         else:
             self._add(commit)
+        self._fresh = False
         if os.path.exists(os.path.join(self.path, ".gitmodules")):
             git("submodule", "-q", "update", "--init", "--recursive", "--force", folder=self.path)
             clean = ("foreach", "--recursive", "git clean -qffdx")  # it enters no submodule itself

@@ -204,6 +204,7 @@ class MergeDone(Success, frozen=True, kw_only=True, tag="merged"):
 class MergeBounced(Refusal, frozen=True, kw_only=True, tag="bounced"):
     """The branch was not merged, and left the queue: the ``reason`` says why."""
 
+    of_lines: ClassVar[tuple[str, ...]] = ("reason",)
     merge: str
     branch: str
     into: str
@@ -263,6 +264,7 @@ CancelOutcome: TypeAlias = (
 class ListedMerge(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A merge for display; ``place`` is that in the queue, 1 for the next one."""
 
+    of_lines: ClassVar[tuple[str, ...]] = ("reason",)
     merge: str
     branch: str
     into: str

@@ -77,6 +77,9 @@ class MergeServe(Request, frozen=True, kw_only=True):
     ] = None
     keep_branches: Annotated[bool, option("flag", "do not delete branches that are merged")] = False
     drain: Annotated[bool, option("flag", "end when nothing waits any more")] = False
+    unguarded: Annotated[
+        bool, option("flag", "merge without a test; else a program or a guard is needed")
+    ] = False
     ttl: Annotated[
         Duration, option("duration", "another server may take over so long after a crash")
     ] = 30.0

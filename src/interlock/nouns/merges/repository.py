@@ -6,7 +6,7 @@ Refs of the queue, in the repository of the server and, for a remote target, at 
     refs/interlock/targets/NAME    the target of a remote as it was last fetched; only here
     refs/interlock/servers/NAME    the token of the newest server of a local target
 
-A merge is made by ``merge-tree`` and ``commit-tree``, which touch no folder.  A local target moves
+A merge is made by ``merge-tree`` and ``commits.py``, which touch no folder.  A local target moves
 by ``update-ref`` from the commit that was seen, and only if the token is still that of this server,
 in one transaction of git.  A remote one moves by a push with a lease on the commit that was seen.
 
@@ -19,44 +19,38 @@ repeating it is harmless.  Until it is done, a commit in that folder would take 
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from interlock.core.safe_text import printable
 from interlock.errors import BadInput
+from interlock.nouns.merges import git_process
+from interlock.nouns.merges.git_process import GitFailed, reason_of
+
+if TYPE_CHECKING:
+    import subprocess
 
 KEPT = "refs/interlock/merges/"
 TARGETS = "refs/interlock/targets/"
 SERVERS = "refs/interlock/servers/"
 HEADS = "refs/heads/"
-SECONDS = 300.0
-"""How long one git may take; a fetch or a push of a large repository needs minutes."""
 LOCKED = 2.0
 """How long another git in the folder of a target is waited for."""
 _TICK = 0.05
+_FORM = "--format=%(refname)%00%(objectname)%00%(worktreepath)"
 _FOREIGN = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_QUARANTINE_PATH",
 )  # fmt: skip
 """What a hook or an alias of git leaves in the environment."""
-_SETTINGS = (
-    "-c", "gc.auto=0", "-c", "core.quotePath=false", "-c", "core.fsmonitor=false",
-    "-c", f"core.hooksPath={os.devnull}", "-c", "push.recurseSubmodules=no",
-    "-c", "fetch.recurseSubmodules=no", "-c", "advice.detachedHead=false",
-)  # fmt: skip
 _NOBODY = {
     f"GIT_{role}_{part}": value
     for role in ("AUTHOR", "COMMITTER")
     for part, value in (("NAME", "interlock"), ("EMAIL", "interlock@localhost"))
 }
 """Who commits where git knows no name of the user."""
-
-
-class GitFailed(Exception):
-    """Git could not do it; the text is its reason."""
 
 
 class TargetRefs(Struct, frozen=True, kw_only=True):
@@ -85,6 +79,20 @@ class MergedTree(Struct, frozen=True, kw_only=True):
     unrelated: bool = False
 
 
+class CommitIdentity(Struct, frozen=True):
+    """Who makes a commit, as git writes it; with a ``date`` if the environment sets one."""
+
+    name: str
+    date: str = ""
+
+
+class CommitIdentities(Struct, frozen=True):
+    """The author and the committer of the merges."""
+
+    author: CommitIdentity
+    committer: CommitIdentity
+
+
 class MergeRepository:
     """The repository that a folder is in, for merges, rebases and watches."""
 
@@ -96,38 +104,35 @@ class MergeRepository:
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_OPTIONAL_LOCKS": "0",
         }
-        self._signed = False
+        self._identity: CommitIdentities | None = None
         self._common = ""
         self._outside: tuple[str, frozenset[str]] = ("", frozenset())
         """A commit, and kept commits that it does not contain: this never changes."""
+        self._moved = ""
+        """Where a target was last moved to, until the next look."""
 
     def git(self, *words: str, given: str = "", folder: str = "") -> str:
         """What git prints; GitFailed with its reason if it fails."""
         status, out, err = self._run(words, given, folder)
         if status:
-            raise GitFailed(_reason(words[0], status, err))
+            raise GitFailed(reason_of(words[0], status, err))
         return out
 
+    def start(self, words: Sequence[str], folder: str = "") -> subprocess.Popen[bytes]:
+        """A git that runs."""
+        return git_process.start(words, folder or self.folder, self._environment)
+
     def _run(self, words: Sequence[str], given: str = "", folder: str = "") -> tuple[int, str, str]:
-        try:
-            done = subprocess.run(  # noqa: S603 - git, without a shell
-                ["git", "--no-pager", *_SETTINGS, *words],  # noqa: S607 - that of the user
-                cwd=folder or self.folder,
-                env=self._environment,
-                input=os.fsencode(given),
-                capture_output=True,
-                timeout=SECONDS,
-                check=False,
-                start_new_session=True,  # Ctrl-C at the server does not cut a push
-            )
-        except FileNotFoundError as error:
-            what = "git is not installed" if error.filename == "git" else "the folder is gone"
-            raise GitFailed(what) from None
-        except OSError as error:
-            raise GitFailed(f"git {words[0]} cannot be run: {error.strerror}") from None
-        except subprocess.TimeoutExpired:
-            raise GitFailed(f"git {words[0]} did not end within {SECONDS:g} s") from None
-        return done.returncode, os.fsdecode(done.stdout), os.fsdecode(done.stderr)
+        return git_process.ended(self.start(words, folder), words[0], given)
+
+    def _both(self, first: Sequence[str], second: Sequence[str]) -> tuple[str, str]:
+        """What two gits print that run at the same time; GitFailed if one fails."""
+        with self.start(second) as running:
+            out = self.git(*first)
+            status, other, err = git_process.ended(running, second[0])
+        if status:
+            raise GitFailed(reason_of(second[0], status, err))
+        return out, other
 
     def common(self) -> str:
         """The folder that all worktrees share; BadInput outside of a repository."""
@@ -187,10 +192,14 @@ class MergeRepository:
             ref = TARGETS + target
             if fetch:
                 self._fetch(target, remote)
-        form = "--format=%(refname)%00%(objectname)%00%(worktreepath)"
-        names = [HEADS + branch for branch in branches]
+        listing = ("for-each-ref", _FORM, ref, KEPT, *[HEADS + branch for branch in branches])
+        expected, inside, self._moved = self._moved, "", ""
+        if expected:  # most often the target is still where it was moved to
+            listed, inside = self._both(listing, _containing(expected))
+        else:
+            listed = self.git(*listing)
         found: dict[str, tuple[str, str]] = {}
-        for line in self.git("for-each-ref", form, ref, KEPT, *names).splitlines():
+        for line in listed.splitlines():
             name, commit, folder = line.split("\0")
             # A bare repository has no files, though git names its folder for the branch of HEAD.
             found[name] = (commit, "" if folder == self.common() else folder)
@@ -198,7 +207,7 @@ class MergeRepository:
         kept = frozenset(at[0] for name, at in found.items() if name.startswith(KEPT))
         contained = frozenset[str]()
         if base and not (self._outside[0] == base and kept <= self._outside[1]):
-            said = self.git("for-each-ref", f"--merged={base}", "--format=%(objectname)", KEPT)
+            said = inside if base == expected else self.git(*_containing(base))
             contained = frozenset(said.split())
             self._outside = (base, kept - contained)
         return TargetRefs(
@@ -222,7 +231,7 @@ class MergeRepository:
         if status and "couldn't find remote ref" in err:
             self.git("update-ref", "-d", TARGETS + target)
         elif status:
-            raise GitFailed(_reason(f"fetch {remote}", status, err))
+            raise GitFailed(reason_of(f"fetch {remote}", status, err))
 
     # Building.
 
@@ -233,25 +242,32 @@ class MergeRepository:
         parts = out.split("\0")
         if any(line.startswith("error: ") for line in err.split("\n")):
             # Some versions of git take a tree that they cannot read as an empty one, with status 0.
-            raise GitFailed(_reason("merge-tree", status, err))
+            raise GitFailed(reason_of("merge-tree", status, err))
         if status == 0:
             return MergedTree(tree=parts[0])
         if status == 1:
             return MergedTree(conflicts=tuple(sorted(set(filter(None, parts[1:])))))
         if "unrelated histories" in err:
             return MergedTree(unrelated=True)
-        raise GitFailed(_reason("merge-tree", status, err))
+        raise GitFailed(reason_of("merge-tree", status, err))
 
-    def commit(self, tree: str, parents: Sequence[str], message: str) -> str:
-        """Make a commit."""
-        words = ["commit-tree", tree, "-F", "-"]
-        for parent in parents:
-            words += ["-p", parent]
-        if not self._signed:
-            if self._run(("var", "GIT_COMMITTER_IDENT"))[0]:
+    def identity(self) -> CommitIdentities:
+        """Who makes the merges: the user of this host, or ``interlock`` if git knows no name."""
+        if self._identity is None:
+            try:
+                self._identity = self._identities()
+            except GitFailed:
                 self._environment = {**self._environment, **_NOBODY}  # a thread may read the old
-            self._signed = True
-        return self.git(*words, given=message).strip()
+                self._identity = self._identities()
+        return self._identity
+
+    def _identities(self) -> CommitIdentities:
+        author, committer = self._both(("var", "GIT_AUTHOR_IDENT"), ("var", "GIT_COMMITTER_IDENT"))
+        return CommitIdentities(self._who(author, "AUTHOR"), self._who(committer, "COMMITTER"))
+
+    def _who(self, said: str, role: str) -> CommitIdentity:
+        name, _, date = said.strip().rpartition("> ")
+        return CommitIdentity(f"{name}>", date if f"GIT_{role}_DATE" in self._environment else "")
 
     def changed_files(self, base: str, commit: str) -> tuple[str, ...] | None:
         """The files that a branch changes, old and new names of renamed ones.
@@ -263,7 +279,7 @@ class MergeRepository:
         if status and "no merge base" in err:
             return None
         if status:
-            raise GitFailed(_reason("diff", status, err))
+            raise GitFailed(reason_of("diff", status, err))
         return tuple(filter(None, out.split("\0")))
 
     # Moving.
@@ -283,7 +299,10 @@ class MergeRepository:
         """Move a local target from one commit to another; returns why git refused."""
         lines = [f"update {HEADS}{target} {tip} {base}", f"verify {SERVERS}{target} {fence}"]
         status, _, err = self._run(("update-ref", "--stdin"), "\n".join((*lines, "")))
-        return _reason("update-ref", status, err) if status else ""
+        if status:
+            return reason_of("update-ref", status, err)
+        self._moved = tip
+        return ""
 
     def push(self, target: str, remote: str, base: str, tip: str) -> str:
         """Move a target at a remote; returns why git or the remote refused."""
@@ -294,14 +313,14 @@ class MergeRepository:
         if not status:
             return ""
         refused = [line for line in out.split("\n") if line.startswith("!")]
-        return refused[0].split("\t")[-1] if refused else _reason("push", status, err)
+        return refused[0].split("\t")[-1] if refused else reason_of("push", status, err)
 
     def unsafe_to_follow(self, checkout: str, base: str, tip: str) -> str:
         """Why the folder of a checked out target cannot follow it; empty if it can."""
         self._run(("update-index", "-q", "--refresh"), folder=checkout)
         words = ("read-tree", "-m", "-u", "-n", base, tip)
         status, _, err = self._run(words, folder=checkout)
-        return _reason("read-tree", status, err) if status else ""
+        return reason_of("read-tree", status, err) if status else ""
 
     def follow(self, checkout: str, base: str, tip: str) -> str:
         """Carry the folder of a checked out target to the new commit; returns why it cannot be.
@@ -313,7 +332,7 @@ class MergeRepository:
             self._run(("update-index", "-q", "--refresh"), folder=checkout)
             status, _, err = self._run(("read-tree", "-m", "-u", base, tip), folder=checkout)
             if not status or "index.lock" not in err or time.monotonic() >= ends:
-                return _reason("read-tree", status, err) if status else ""
+                return reason_of("read-tree", status, err) if status else ""
             time.sleep(_TICK)
 
     # Cleaning up.
@@ -336,11 +355,6 @@ class MergeRepository:
             self._run(("push", "-q", "--no-verify", remote, *specs))
 
 
-def _reason(what: str, status: int, err: str) -> str:
-    """Why git failed, in a line."""
-    lines = [line.strip() for line in err.split("\n") if line.strip()]
-    marked = [line for line in lines if line.startswith(("fatal: ", "error: ", "remote: error:"))]
-    said = (marked or lines or [f"status {status}"])[0]
-    for word in ("fatal: ", "error: "):
-        said = said.removeprefix(word)
-    return printable(f"git {what} failed: {said}")
+def _containing(commit: str) -> tuple[str, ...]:
+    """The kept commits that a commit contains."""
+    return ("for-each-ref", f"--merged={commit}", "--format=%(objectname)", KEPT)

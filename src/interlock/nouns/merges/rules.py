@@ -194,6 +194,9 @@ def open_target(
     )
 
 
+LandResult = Literal["landing", "changed", "reserved"]
+
+
 def begin(name: str, target: MergeTarget, attempt: MergeAttempt) -> Decision[MergeTarget]:
     """Try a batch."""
     after = replace(target, attempt=attempt, held="", since=attempt.since)
@@ -211,19 +214,24 @@ def land(
     attempt: MergeAttempt,
     batch: Sequence[QueuedMerge],
     stored: Mapping[str, Merge | None],
-) -> Decision[bool]:
+    *,
+    compared: bool,
+) -> Decision[LandResult]:
     """Say that the ref is about to move; ``batch`` may be a prefix of the tested one.
 
-    False if a merge of it changed since, or another server took over: nothing may land then.
+    It is ``changed`` if a merge of it changed since, or another server took over: nothing may land
+    then.  It is ``reserved`` if it was not ``compared`` with the newest reservations.
     """
     tested = target.attempt
     if tested is None or (tested.token, tested.base) != (attempt.token, attempt.base):
-        return Decision(outcome=False)
+        return Decision(outcome="changed")
     if any(stored[each.id] != each.merge for each in batch):
-        return Decision(outcome=False)
+        return Decision(outcome="changed")
+    if not compared:
+        return Decision(outcome="reserved")
     after = replace(target, attempt=replace(attempt, landing=True))
     return Decision(
-        outcome=True,
+        outcome="landing",
         verb="merge.land",
         thing=f"merge/{name}",
         puts=(Write(keys.merge_target(name), after),),

@@ -24,9 +24,10 @@ from interlock.nouns.merges.batch import BatchMerger, ServerTerm
 from interlock.nouns.merges.bounces import missing
 from interlock.nouns.merges.checking import GuardStopped, allowed_guards
 from interlock.nouns.merges.endings import MergeEnd, MergeEndings, RoundResult, ServeOptions
+from interlock.nouns.merges.git_process import GitFailed
 from interlock.nouns.merges.guard_folder import GuardFolder
 from interlock.nouns.merges.merge import MergeTarget
-from interlock.nouns.merges.repository import GitFailed, MergeRepository, TargetRefs
+from interlock.nouns.merges.repository import MergeRepository, TargetRefs
 from interlock.nouns.merges.service import MergeService, QueueState, lock_name, read_queue
 from interlock.steps import InThread, NextChanges, Op, OpenWatch
 

@@ -44,6 +44,11 @@ def decode_target(item: Item | None) -> MergeTarget:
     return NO_TARGET if item is None else _TARGET.read(item)
 
 
+def revision_of(item: Item | None) -> int:
+    """The revision that wrote an item; 0 if there is none."""
+    return 0 if item is None else item.revision
+
+
 def lock_name(queue: str) -> str:
     """The lock that the server of a queue holds."""
     return f"merge/{queue}"
@@ -217,15 +222,22 @@ class MergeService:
         return self._on_target(actor, name, lambda it: holding(target=it))
 
     def land(
-        self, actor: Actor, name: str, attempt: MergeAttempt, batch: Sequence[QueuedMerge]
-    ) -> Op[bool]:
-        """Say that the ref is about to move."""
-        own = keys.merge_target(name)
+        self,
+        actor: Actor,
+        name: str,
+        attempt: MergeAttempt,
+        batch: Sequence[QueuedMerge],
+        reserved: int,
+    ) -> Op[rules.LandResult]:
+        """Say that the ref is about to move, unless files were reserved since a revision."""
+        own, mark = keys.merge_target(name), keys.reserved_mark(core.parts_of_queue(name)[0])
 
-        def deciding() -> DecideOp[bool]:
-            items = (yield (own, *[keys.merge(each.id) for each in batch])).items
+        def deciding() -> DecideOp[rules.LandResult]:
+            items = (yield (own, mark, *[keys.merge(each.id) for each in batch])).items
             stored = {each.id: decode_merge(items[keys.merge(each.id)]) for each in batch}
-            return rules.land(name, decode_target(items[own]), attempt, batch, stored)
+            compared = revision_of(items[mark]) == reserved
+            target = decode_target(items[own])
+            return rules.land(name, target, attempt, batch, stored, compared=compared)
 
         return (yield from self.runner.change(deciding, actor)).outcome
 

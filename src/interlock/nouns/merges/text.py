@@ -125,11 +125,11 @@ def _in_repository(target: str, repository: str, *, several: bool) -> str:
 
 def _target(view: core.MergeTargetView, paint: Paint, *, several: bool) -> str:
     name = _in_repository(view.target, view.repository, several=several)
-    if not view.server:
-        serve = f"interlock merge serve --target {quote(view.target)}"
-        return f"{name}: no server; start one: {serve}" if view.waiting else ""
-    head = f"{name}: {view.server} serves it"
     held = f"; {paint('red', 'held')}: {view.held}" if view.held else ""
+    if not view.server:
+        serve = f"interlock merge serve --target {quote(view.target)} -- make test"
+        return f"{name}: no server{held}; start one: {serve}" if view.waiting else ""
+    head = f"{name}: {view.server} serves it"
     return f"{head}, behind {view.guard}{held}" if view.guard else f"{head}, without a guard{held}"
 
 

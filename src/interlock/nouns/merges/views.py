@@ -168,7 +168,8 @@ def _queue_called(name: str) -> Op[str]:
 def _queue_says(target: str, server: str, state: MergeTarget) -> tuple[str, str]:
     """Why no branch of a queue is merged, and what to do about it; empty if all is well."""
     if not server:
-        return f"no server merges into {target}", f"interlock merge serve --target {quote(target)}"
+        serve = f"interlock merge serve --target {quote(target)} -- make test"
+        return f"no server merges into {target}", serve
     return state.held, "remove that cause; the server notices it by itself" if state.held else ""
 
 

@@ -16,7 +16,8 @@ from interlock.core import keys
 from interlock.core.safe_text import quoted
 from interlock.errors import BadInput
 from interlock.nouns.merges.calls import branch_name
-from interlock.nouns.merges.repository import HEADS, GitFailed, MergeRepository
+from interlock.nouns.merges.git_process import GitFailed
+from interlock.nouns.merges.repository import HEADS, MergeRepository
 from interlock.nouns.reservations.repository import find
 
 _FOLDER = os.path.join(".interlock", "worktrees")

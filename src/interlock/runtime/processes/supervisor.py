@@ -25,7 +25,6 @@ from __future__ import annotations
 import marshal
 import os
 import select
-import signal
 import stat
 import sys
 import time
@@ -35,7 +34,10 @@ from .tree import become_subreaper, end_with_parent, kill_descendants, reap, sig
 
 TYPE_CHECKING = False  # importing typing would take as long as all else
 if TYPE_CHECKING:
+    import signal
     from hashlib import _Hash
+else:
+    import _signal as signal  # what signal is made of, without its enumerations
 
 ENDED, NO_FOLDER, NOT_STARTED = "ended", "no folder", "not started"
 LATE, TOO_MUCH, STOPPED = "late", "too much", "stopped"
@@ -161,7 +163,6 @@ class Program:
 
     def run(self) -> tuple[str, int, bool]:
         """How it ended, its status or what prevented its start, and whether no process is left."""
-        become_subreaper()
         out, *rest = [self._pipe(*each) for each in self._asked.outputs]
         err = rest[0] if rest else out
         given = self._input_end()
@@ -312,6 +313,7 @@ class Program:
 def main() -> None:
     """Run the command of the request, and answer."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a thread of the parent may block signals
+    become_subreaper()  # before the request: what it imports is loaded while none has come
     asked = SupervisedCommand(**marshal.loads(_receive()))  # noqa: S302 - from the parent
     program = Program(asked)
     try:
@@ -395,5 +397,5 @@ def _become(
 def _reset_signals() -> None:
     """Ignore no signal: neither those that Python ignores nor those that a caller did."""
     for signum in signal.valid_signals():
-        if signal.getsignal(signum) is signal.SIG_IGN:
+        if signal.getsignal(signum) == signal.SIG_IGN:
             signal.signal(signum, signal.SIG_DFL)

@@ -8,11 +8,16 @@ below it.  Elsewhere a daemon belongs to process 1, and is not found.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal  # as in supervisor.py, which imports this one
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

@@ -69,7 +69,7 @@ def merges(source: ViewSource) -> TableView:
     rows = []
     for each in found.merges:
         target = targets.get(each.into)
-        served = "no server for this queue: interlock merge serve"
+        served = "no server for this queue: interlock merge serve -- make test"
         if target is not None and target.server:
             served = f"{target.server} serves {target.target}; {target.waiting} waiting"
         held = target.held if target is not None else ""
