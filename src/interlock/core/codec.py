@@ -116,6 +116,11 @@ def canonical(data: bytes) -> bytes:
 
 def make_id(prefix: str, milliseconds: int, randomness: bytes) -> str:
     """A fresh id from a moment and ten random bytes."""
+    return f"{prefix}_{milliseconds:012x}{id_tail(randomness)}"
+
+
+def id_tail(randomness: bytes) -> str:
+    """The part of an id behind its moment, from ten random bytes."""
     tail = randomness.hex()
     variant = "89ab"[randomness[2] & 3]
-    return f"{prefix}_{milliseconds:012x}7{tail[:3]}{variant}{tail[5:20]}"
+    return f"7{tail[:3]}{variant}{tail[5:20]}"

@@ -198,15 +198,19 @@ class Writer:
             if not right.acquire(blocking=False) or self._closed:
                 return False
             try:
-                if not write_queue.try_enter() or self.delay(jobs) > 0:
+                if not write_queue.try_enter():
+                    return False
+                if self.delay(jobs) > 0:
+                    write_queue.leave()
                     return False
                 with self.using:
                     if ran := self._group(jobs, 0.0):
                         self.stuck = ""
                     write_queue.leave()
                     self._sync(jobs)
-            finally:
+            except BaseException:
                 write_queue.leave()
+                raise
             touched = self._engine.take_touched()
         finally:
             try:  # noqa: SIM105 - entering suppress() could be interrupted, too
