@@ -124,7 +124,8 @@ class Runner:
         self._tails: deque[str] = _tails if randomness is None else deque()
         self.chain = Chain(self.new_id("wtr"), self.random_below(ENTRIES_BETWEEN_CHECKS))
         self.settling = Settling(self.chain, self.clock, self.capabilities, self._jitter)
-        self._base: int | None = None
+        self.token_base: int | None = None
+        """What is added to a revision to make a token, once this client has read it (``base``)."""
         self._store_id = ""
         self.budgeted = False
         """Whether the fleet has a budget, as far as this client knows (``nouns/budgets/``)."""
@@ -166,12 +167,12 @@ class Runner:
 
     def base(self) -> Op[int]:
         """The number that is added to a revision to make a token."""
-        if self._base is None:
+        if self.token_base is None:
             items = (yield Read(keys.BASE, keys.BUDGETS_MARK)).items
             item = items[keys.BASE]
-            self._base = 0 if item is None else int(item.value)
+            self.token_base = 0 if item is None else int(item.value)
             self._learn_budget(items[keys.BUDGETS_MARK])
-        return self._base
+        return self.token_base
 
     def has_budget(self) -> Op[bool]:
         """Whether the fleet has a budget; looked up with the first read, and each minute."""

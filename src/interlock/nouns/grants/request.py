@@ -73,7 +73,8 @@ class GrantTarget(Struct, frozen=True, gc=False):
 
     def verb(self, word: str) -> str:
         """The verb in the record."""
-        return f"{self.noun}.{word}" if self.noun else word
+        noun = self.noun
+        return f"{noun}.{word}" if noun else word
 
     def configured(self, settings: Settings, least: float) -> tuple[Self, Mapping[str, float]]:
         """The target with the capacities of the settings, and the terms that these give it.
@@ -215,6 +216,8 @@ def guard_names(guards: str | Sequence[str]) -> tuple[str, ...]:
 def pool_name(name: str, kind: str) -> str:
     """The name of a lock or a semaphore, as callers write it that have said which of them it is."""
     name = validate.name(name, f"{kind} name")
+    if "/" not in name:
+        return name
     prefix = "lock/" if kind == "lock" else "sem/"
     if name.startswith(prefix):
         raise BadName(f"a {kind} goes by its name alone here; drop {prefix!r} from {name!r}")
