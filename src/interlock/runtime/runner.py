@@ -174,6 +174,12 @@ class Runner:
             self._learn_budget(items[keys.BUDGETS_MARK])
         return self.token_base
 
+    @property
+    def knows_no_budget(self) -> bool:
+        """Whether a look within the last minute found no budget, so that no read is needed."""
+        known = self.token_base is not None and not self.budgeted
+        return known and self.clock.monotonic() < self._budget_look
+
     def has_budget(self) -> Op[bool]:
         """Whether the fleet has a budget; looked up with the first read, and each minute."""
         yield from self.base()

@@ -149,17 +149,17 @@ class ReadConnection:
     def items(self, keys: list[str]) -> dict[str, Item | None]:
         """What stands under these keys: several are asked for at once, as far as that pays."""
         found: dict[str, Item | None] = dict.fromkeys(keys)
-        make, execute = self.make_item, self._execute
-        number, there = len(keys), 0
-        for start in range(0, number, _AT_ONCE):
-            some = keys if number <= _AT_ONCE else keys[start : start + _AT_ONCE]
-            rows: Any = execute(_ONE if number == 1 else _some(len(some)), some).fetchall()
-            for row in rows:
-                there += 1
-                found[row[0]] = make(row)
-        if there < number:  # entries stand in another table
+        number, make = len(keys), self.make_item
+        if number > _AT_ONCE:
+            for start in range(0, number, _AT_ONCE):
+                found.update(ReadConnection.items(self, keys[start : start + _AT_ONCE]))
+            return found
+        rows: Any = self._execute(_some(number), keys).fetchall() if keys else ()
+        for row in rows:
+            found[row[0]] = make(row)
+        if len(rows) < number:
             for key in keys:
-                if key.startswith(LOG):
+                if key.startswith(LOG):  # entries stand in another table
                     found[key] = self._stored(key)
         return found
 
