@@ -114,12 +114,13 @@ def decide_inside(op: DecideOp[T], view: View) -> Attempt:
     try:
         refs = next(op)
         while True:
-            if type(refs) is BoundedRefs:
-                snapshot = view.read(*refs, longest=refs.longest)
+            kind = type(refs)
+            if kind is BoundedRefs:
+                snapshot = view.read(*refs, longest=refs.longest)  # type: ignore[attr-defined]
             else:
                 snapshot = view.read(*refs)
             on = snapshot.revision
-            if type(refs) is not Unchecked:
+            if kind is not Unchecked:
                 seen.update(snapshot.items)
             refs = op.send(snapshot)
     except StopIteration as done:

@@ -66,7 +66,7 @@ _process = ""
 
 def current() -> LocalCaller | None:
     """The current task or thread; None in a thread pool."""
-    task = _task()
+    task = _task() if _running_loop is None or _running_loop() is not None else None
     if task is not None:
         caller = _tasks.get(task)
         if caller is None:

@@ -521,11 +521,11 @@ class LocalTransaction:
                 runner.chain.give_back(self.draft)
             attempt = decide_inside(self._deciding(), view)
             self.draft, self.more, self.left = None, False, None
-            decision = attempt.decision
-            if not decision.puts and not decision.deletes and not decision.verb:
+            decision, puts = attempt.decision, attempt.decision.puts
+            if not puts and not decision.deletes and not decision.verb:
                 self.attempt = attempt
                 return None
-            if needs_link(decision):
+            if (not puts or puts[0].ttl is not None) and needs_link(decision):
                 key = keys.refusal_slot(runner.random_below(SLOTS))
                 attempt = with_link(attempt, view.read(key), key, self._actor)
             self.attempt = attempt

@@ -106,8 +106,8 @@ class Handover(Struct, eq=False):
     def belongs_to(self, grants: PendingReleases) -> bool:
         """Whether a call to this service may use it."""
         tie = self._tie
-        alive = tie is None or tie() is not None
-        return self._grants is grants and not self._closed and alive
+        usable = self._grants is grants and not self._closed
+        return usable and (tie is None or tie() is not None)
 
 
 class PendingReleases:

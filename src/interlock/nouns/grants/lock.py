@@ -193,7 +193,8 @@ class LockTarget(GrantTarget, frozen=True, gc=False):
         """The outcome of a lock for a status."""
         match status.kind:
             case "granted" | "extended" | "increased":
-                return self._granted(status, status.grant)  # type: ignore[arg-type]  # has one
+                grant: Grant = status.grant  # type: ignore[assignment]  # has one
+                return self.granted(status.kind, status.pools[0], grant, status.expires_in)
             case "queued":
                 holder = _holder(status.pools[0])
                 return LockWaiting(lock=self.name, holder=holder, before=status.before)
@@ -246,13 +247,15 @@ class LockTarget(GrantTarget, frozen=True, gc=False):
         holder = pool.grants[0]
         return LockFenced(lock=self.name, holder=holder.agent, token=holder.token)
 
-    def _granted(self, status: RequestStatus, grant: Grant) -> LockGranted:
-        granted = status.kind == "granted"
+    def granted(self, kind: str, pool: Pool, grant: Grant, expires_in: float | None) -> Outcome:
+        """The lock was taken, or its grant extended."""
+        del pool
+        granted = kind == "granted"
         outcome = (LockAcquired if granted else LockExtended)(
             lock=self.name,
             holder=grant.agent,
             token=grant.token,
-            expires_in=status.expires_in,
+            expires_in=expires_in,
             grant=grant.id,
         )
         if not granted or not grant.reclaimed_from:

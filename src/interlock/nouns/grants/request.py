@@ -87,6 +87,10 @@ class GrantTarget(Struct, frozen=True, gc=False):
         """The outcome of a request for a grant, or of its renewal."""
         raise NotImplementedError
 
+    def granted(self, kind: str, pool: Pool, grant: Grant, expires_in: float | None) -> Outcome:
+        """The outcome of a request that has its grant: ``granted``, ``extended``, ``increased``."""
+        return self.outcome(RequestStatus(kind, (pool,), grant, 0, expires_in))  # type: ignore[arg-type]
+
     def fenced(self, token: int | None = None, by: str = "", reason: str = "") -> Outcome:
         """The grant is over: a later token exists, or an operator ended it."""
         raise NotImplementedError

@@ -297,7 +297,7 @@ def _take_uncontended(
     if grant.ttl is not None or grant.max_hold is not None:
         puts += liveness(grant, thing)
     return Decision(
-        outcome=target.outcome(RequestStatus("granted", (pool,), grant, 0, _lives(request))),
+        outcome=target.granted("granted", pool, grant, _lives(request)),
         verb=target.verb("acquire"),
         thing=thing,
         puts=puts,

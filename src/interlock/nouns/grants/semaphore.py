@@ -239,7 +239,7 @@ class SlotsTarget(GrantTarget, frozen=True, gc=False):
         match status.kind:
             case "granted" | "extended" | "increased":
                 grant: Grant = status.grant  # type: ignore[assignment]  # has one
-                return self._granted(status, status.pools[0], grant)
+                return self.granted(status.kind, status.pools[0], grant, status.expires_in)
             case "queued":
                 return SlotsWaiting(semaphore=self.name, before=status.before)
             case "refused":
@@ -288,15 +288,16 @@ class SlotsTarget(GrantTarget, frozen=True, gc=False):
         """There is no such grant; the outcome names the holders."""
         return NoHolder(semaphore=self.name, holders=_holders(pool or Pool()))
 
-    def _granted(self, status: RequestStatus, pool: Pool, grant: Grant) -> SlotsGranted:
-        return _GRANTED[status.kind](
+    def granted(self, kind: str, pool: Pool, grant: Grant, expires_in: float | None) -> Outcome:
+        """The slots were taken, or their grant extended or increased."""
+        return _GRANTED[kind](
             semaphore=self.name,
             holder=grant.agent,
             weight=grant.weight,
             capacity=pool.capacity,
             available=max(pool.free, 0),
             token=grant.token,
-            expires_in=status.expires_in,
+            expires_in=expires_in,
             grant=grant.id,
         )
 

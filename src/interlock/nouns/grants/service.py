@@ -222,13 +222,14 @@ class GrantService(PendingReleases):
                 guess[keys.live(identity.actor.session)] = ALIVE
         change = self.runner.change if gate is None else gate.change
         deciding = partial(self._deciding, identity, request, base, given, known)
-        done: Decided[Outcome] = yield from change(deciding, identity.actor, guess)
+        done: Decided[Any] = yield from change(deciding, identity.actor, guess)
         outcome = done.outcome
         if isinstance(outcome, outcomes.Granted):
-            got = with_commit_token(outcome, base, done.revision)
-            if got.grant != request.grant:  # an existing grant
-                got = yield from measured(request, got, always=False)
-            return got
+            if outcome.token is None and done.revision is not None:
+                outcome = replace(outcome, token=base + done.revision)
+            if outcome.grant != request.grant:  # an existing grant
+                outcome = yield from measured(request, outcome, always=False)
+            return outcome
         if isinstance(outcome, outcomes.Waiting):
             from interlock.nouns.grants.pool_wait import PoolWait  # most calls do not wait
 

@@ -143,7 +143,7 @@ class ReadConnection:
                     ranges[ref] = self._many(ref, longest)
             items = self.items(keys) if longest is None else self._short_items(keys, longest)
         except UnicodeDecodeError as error:
-            raise apsw.CorruptError(f"text that is no text: {error.reason}") from error
+            raise _no_text(error) from error
         return Snapshot(self.revision(), items, ranges)
 
     def items(self, keys: list[str]) -> dict[str, Item | None]:
@@ -313,16 +313,29 @@ class WriteConnection(ReadConnection):
         """The revision of the latest job in this transaction."""
         return self._last
 
-    def items(self, keys: list[str]) -> dict[str, Item | None]:
-        """What stands under these keys; jobs of one group often ask for the same ones."""
-        cache = self._cache
-        if not cache:  # the first job of a transaction
-            cache.update(found := ReadConnection.items(self, keys))
-            return found
-        missing = [key for key in keys if key not in cache]
-        if missing:
-            cache.update(super().items(missing))
-        return {key: cache[key] for key in keys}
+    def read(self, *refs: Ref, longest: int | None = None) -> Snapshot:
+        """All the refs as this transaction sees them; jobs of one group often ask for the same."""
+        if longest is not None:
+            return super().read(*refs, longest=longest)
+        items: dict[str, Item | None] = {}
+        ranges: dict[Range | Log, tuple[Item, ...]] = {}
+        cache, asked = self._cache, []
+        try:
+            for ref in refs:
+                if not isinstance(ref, str):
+                    ranges[ref] = self._many(ref, None)
+                elif ref in cache:
+                    items[ref] = cache[ref]
+                else:
+                    items[ref] = None  # for the order
+                    asked.append(ref)
+            if asked:
+                found = self.items(asked)
+                cache.update(found)
+                items.update(found)
+        except UnicodeDecodeError as error:
+            raise _no_text(error) from error
+        return Snapshot(self._last, items, ranges)
 
     def item(self, key: str) -> Item | None:
         """The item under one key, from the cache of this transaction."""
@@ -549,6 +562,10 @@ def item_of(row: Row) -> Item | None:
     if left <= 0:
         return None
     return Item(key, value, revision, created, entry, hash_, left / NANO)
+
+
+def _no_text(error: UnicodeDecodeError) -> apsw.Error:
+    return apsw.CorruptError(f"text that is no text: {error.reason}")
 
 
 def _entry(row: EntryRow) -> Item:
