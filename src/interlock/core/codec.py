@@ -87,8 +87,8 @@ def unreadable(item: StoredItem, error: Exception) -> StoreDamaged:
 RANDOM_BYTES = 10
 """What an id needs."""
 
-_FEW = 8
-_count = 0
+_left = 8
+"""How many more are hashed by the plain function."""
 _sha256: Callable[[bytes], Any] = _small_sha256
 
 
@@ -99,14 +99,18 @@ def digest(data: bytes) -> str:
     So the first few go to the plain function that comes with Python, and only a process that
     hashes more pays for the quick one.
     """
-    global _count, _sha256  # noqa: PLW0603 - the choice of function depends on no caller
-    if _count <= _FEW:
-        _count += 1
-        if _count > _FEW:
-            from hashlib import sha256
+    if _left:
+        _count_down()
+    return _sha256(data).hexdigest()  # type: ignore[no-any-return]
 
-            _sha256 = sha256
-    return str(_sha256(data).hexdigest())
+
+def _count_down() -> None:
+    global _left, _sha256  # noqa: PLW0603 - the choice of function depends on no caller
+    _left = max(0, _left - 1)
+    if not _left:
+        from hashlib import sha256
+
+        _sha256 = sha256
 
 
 def canonical(data: bytes) -> bytes:

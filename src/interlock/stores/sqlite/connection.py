@@ -90,6 +90,7 @@ _OLDEST = """SELECT max(revision) FROM
 _EXPIRED = "DELETE FROM item WHERE key >= 'live/' AND key < 'live0' AND expires <= ?"
 NANO = 1_000_000_000
 ROWS_AT_ONCE = 500
+_TEXT = frozenset((str,))
 _AT_ONCE = 32
 """Keys that are asked for with one question, at most."""
 
@@ -146,7 +147,7 @@ class ReadConnection:
             raise _no_text(error) from error
         return Snapshot(self.revision(), items, ranges)
 
-    def items(self, keys: list[str]) -> dict[str, Item | None]:
+    def items(self, keys: Sequence[str]) -> dict[str, Item | None]:
         """What stands under these keys: several are asked for at once, as far as that pays."""
         found: dict[str, Item | None] = dict.fromkeys(keys)
         number, make = len(keys), self.make_item
@@ -317,25 +318,23 @@ class WriteConnection(ReadConnection):
         """All the refs as this transaction sees them; jobs of one group often ask for the same."""
         if longest is not None:
             return super().read(*refs, longest=longest)
-        items: dict[str, Item | None] = {}
-        ranges: dict[Range | Log, tuple[Item, ...]] = {}
-        cache, asked = self._cache, []
+        cache = self._cache
         try:
-            for ref in refs:
-                if not isinstance(ref, str):
-                    ranges[ref] = self._many(ref, None)
-                elif ref in cache:
-                    items[ref] = cache[ref]
-                else:
-                    items[ref] = None  # for the order
-                    asked.append(ref)
-            if asked:
-                found = self.items(asked)
-                cache.update(found)
-                items.update(found)
+            if cache or not _TEXT.issuperset(map(type, refs)):
+                return self._read_further(refs)
+            items = self.items(refs)  # type: ignore[arg-type]  # all of them are keys
         except UnicodeDecodeError as error:
             raise _no_text(error) from error
-        return Snapshot(self._last, items, ranges)
+        cache.update(items)
+        return Snapshot(self._last, items)
+
+    def _read_further(self, refs: tuple[Ref, ...]) -> Snapshot:
+        """Refs that are not all keys, or not the first that this transaction reads."""
+        cache, keys = self._cache, [ref for ref in refs if isinstance(ref, str)]
+        if asked := [key for key in keys if key not in cache]:
+            cache.update(self.items(asked))
+        ranges = {ref: self._many(ref, None) for ref in refs if not isinstance(ref, str)}
+        return Snapshot(self._last, {key: cache[key] for key in keys}, ranges)
 
     def item(self, key: str) -> Item | None:
         """The item under one key, from the cache of this transaction."""
