@@ -330,6 +330,8 @@ class WriteConnection(ReadConnection):
 
     def _read_further(self, refs: tuple[Ref, ...]) -> Snapshot:
         """Refs that are not all keys, or not the first that this transaction reads."""
+        if len(refs) == 1 and isinstance(refs[0], str):
+            return Snapshot(self._last, {refs[0]: self.item(refs[0])})
         cache, keys = self._cache, [ref for ref in refs if isinstance(ref, str)]
         if asked := [key for key in keys if key not in cache]:
             cache.update(self.items(asked))
