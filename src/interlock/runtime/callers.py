@@ -174,7 +174,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def _task() -> object | None:
-    """The current task of an event loop; only if ``asyncio`` is imported, and nothing else is."""
+    """The current task, if an event loop runs in this thread; it does not import ``asyncio``."""
     global _running_loop  # noqa: PLW0603 - once in a process
     if _running_loop is None:
         if "asyncio" not in sys.modules:

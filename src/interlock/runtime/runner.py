@@ -525,6 +525,7 @@ class LocalTransaction:
             if not puts and not decision.deletes and not decision.verb:
                 self.attempt = attempt
                 return None
+            # Most decisions first put something that stays; those need no link.
             if (not puts or puts[0].ttl is not None) and needs_link(decision):
                 key = keys.refusal_slot(runner.random_below(SLOTS))
                 attempt = with_link(attempt, view.read(key), key, self._actor)
