@@ -58,7 +58,7 @@ _BEAT = "interlock-beat"
 
 def catch_up(context: Context) -> None:
     """Do what this thread has put off, before it does anything else."""
-    if context.put_off and (act := context.put_off.get(threading.get_ident())) is not None:
+    if (act := context.put_off.get(threading.get_ident())) is not None:
         act()
 
 
@@ -66,8 +66,10 @@ def blocking(function: Callable[..., Op[Any]]) -> Callable[..., Any]:
     """A call as a method that returns its outcome."""
 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> object:
-        catch_up(self.context)
-        return drive(function(self, *args, **kwargs), self.context.store)
+        context = self.context
+        if context.put_off:
+            catch_up(context)
+        return drive(function(self, *args, **kwargs), context.store)
 
     return update_wrapper(method, function)
 
@@ -76,13 +78,15 @@ def granting(function: Callable[..., Op[Any]]) -> Callable[..., Any]:
     """A call that may return a grant, as a method: if it raises, nothing stays granted."""
 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> object:
-        catch_up(self.context)
-        grants = self.context.grants
+        context = self.context
+        if context.put_off:
+            catch_up(context)
+        grants = context.grants
         handover = Handover(grants)
         drop = grants.abandoned.append
         try:
             HANDOVER.set(handover)
-            return drive(function(self, *args, **kwargs), self.context.store)
+            return drive(function(self, *args, **kwargs), context.store)
         except BaseException:
             drop(handover)  # first of all: it runs no Python that could be interrupted again
             if grants.collect_abandoned() and grants.pending:
@@ -98,7 +102,8 @@ def streaming(function: Callable[..., StreamSource[Any, Any]]) -> Callable[..., 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
         from interlock.client_blocks import Stream
 
-        catch_up(self.context)
+        if self.context.put_off:
+            catch_up(self.context)
         return Stream(function(self, *args, **kwargs), self.context)
 
     return update_wrapper(method, function)
@@ -110,7 +115,8 @@ def opening(function: Callable[..., Op[StreamSource[Any, Any]]]) -> Callable[...
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
         from interlock.client_blocks import Stream
 
-        catch_up(self.context)
+        if self.context.put_off:
+            catch_up(self.context)
         source = drive(function(self, *args, **kwargs), self.context.store)
         return Stream(source, self.context)
 

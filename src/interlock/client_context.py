@@ -288,9 +288,10 @@ class Context:
         # Even if the store still has it.  A store that is gone, or was moved, says so itself.
         if lease is not None and not lease.alive() and not self.store.missing:
             raise Lapsed(f"session {identity.actor.session} was not renewed in time; connect again")
-        if not identity.joined and validate.wait_time(wait):
+        patience = 0.0 if wait == 0 and wait is not False else validate.wait_time(wait)
+        if patience and not identity.joined:
             raise BadInput("a place in the queue needs a session; connect with join=True to wait")
-        return validate.wait_time(wait)
+        return patience
 
     @property
     def agent(self) -> str | None:

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -207,13 +209,10 @@ class Renew:
         return store.renew_async(self.puts)
 
 
-class Transact:
+class Transact(Struct, frozen=True, eq=False):
     """Read, decide and commit inside one transaction of a local engine."""
 
-    __slots__ = ("work",)
-
-    def __init__(self, work: Work) -> None:
-        self.work = work
+    work: Work
 
     def perform(self, store: TransactingStore) -> Committed | None:
         """The commit, if there was one."""

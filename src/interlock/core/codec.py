@@ -87,8 +87,8 @@ def unreadable(item: StoredItem, error: Exception) -> StoreDamaged:
 RANDOM_BYTES = 10
 """What an id needs."""
 
-_FEW = 8
-_count = 0
+_left = 8
+"""How many more are hashed by the plain function."""
 _sha256: Callable[[bytes], Any] = _small_sha256
 
 
@@ -99,14 +99,18 @@ def digest(data: bytes) -> str:
     So the first few go to the plain function that comes with Python, and only a process that
     hashes more pays for the quick one.
     """
-    global _count, _sha256  # noqa: PLW0603 - the choice of function depends on no caller
-    if _count <= _FEW:
-        _count += 1
-        if _count > _FEW:
-            from hashlib import sha256
+    if _left:
+        _count_down()
+    return _sha256(data).hexdigest()  # type: ignore[no-any-return]
 
-            _sha256 = sha256
-    return str(_sha256(data).hexdigest())
+
+def _count_down() -> None:
+    global _left, _sha256  # noqa: PLW0603 - the choice of function depends on no caller
+    _left = max(0, _left - 1)
+    if not _left:
+        from hashlib import sha256
+
+        _sha256 = sha256
 
 
 def canonical(data: bytes) -> bytes:
@@ -116,6 +120,11 @@ def canonical(data: bytes) -> bytes:
 
 def make_id(prefix: str, milliseconds: int, randomness: bytes) -> str:
     """A fresh id from a moment and ten random bytes."""
+    return f"{prefix}_{milliseconds:012x}{id_tail(randomness)}"
+
+
+def id_tail(randomness: bytes) -> str:
+    """The part of an id behind its moment, from ten random bytes."""
     tail = randomness.hex()
     variant = "89ab"[randomness[2] & 3]
-    return f"{prefix}_{milliseconds:012x}7{tail[:3]}{variant}{tail[5:20]}"
+    return f"7{tail[:3]}{variant}{tail[5:20]}"

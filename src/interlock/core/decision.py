@@ -18,6 +18,7 @@ A commit is bounded by ``Facts.max_operations``.  A decision that could do more 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
@@ -108,6 +109,12 @@ Everything else begins something: a grant, a wait, a task, a message, a session.
 """
 
 
+@cache
+def is_ending(verb: str) -> bool:
+    """Whether a verb ends or renews something; there are few verbs."""
+    return verb.rpartition(".")[2] in ENDINGS
+
+
 REFUSALS = ("fenced", "not_owner", "not_holder", "deadlock")
 """Outcomes by which a call that names a grant, or a wait, is refused."""
 REFUSAL_WINDOW = 60.0
@@ -153,7 +160,7 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     @property
     def ends(self) -> bool:
         """Whether it ends or renews something, so that a full store takes it."""
-        return self.quiet or self.verb.rpartition(".")[2] in ENDINGS
+        return self.quiet or is_ending(self.verb)
 
 
 class Proof(Struct, frozen=True, kw_only=True):

@@ -56,10 +56,13 @@ _BY_PREFIX = {
 }
 """Kinds of things, by the prefix of their ids."""
 _SHOWN = 40
+_NUMBERS = (int, float)
 _LEAVES: frozenset[type] = frozenset((str, int, bool, NoneType))
 """Types of values without elements that are always JSON."""
 _PLAIN = frozenset(LETTERS_AND_DIGITS + "._:@/-")
 """The characters of names that need no further check, which are nearly all of them."""
+_ONE_SEGMENT = _PLAIN - {"/"}
+_NOT_FIRST = ("-", ".")
 _UNSEEN = (
     *(
         "\u034f\u034f",
@@ -96,6 +99,13 @@ def require_text(text: str, what: str) -> str:
 
 def name(text: str, what: str = "name") -> str:
     """Return the text if it is a legal name, and say what is wrong with it otherwise."""
+    if (
+        type(text) is str
+        and 0 < len(text) <= NAME_LIMIT
+        and _ONE_SEGMENT.issuperset(text)
+        and not text.startswith(_NOT_FIRST)
+    ):
+        return text  # nearly all names
     if not require_text(text, what):
         raise BadName(f"the {what} is empty; give 1 to {NAME_LIMIT} bytes")
     if not _PLAIN.issuperset(text):
@@ -162,6 +172,8 @@ def task_id(text: str) -> str:
 
 def duration(text: str | float, what: str = "duration") -> float:
     """Seconds from ``500ms``, ``30s``, ``5m``, ``1h30m``, ``1d`` or a plain number of seconds."""
+    if type(text) in _NUMBERS and 0 <= text <= LONGEST:  # type: ignore[operator]  # no text is one
+        return float(text)
     if isinstance(text, str):
         if not re.fullmatch(DURATION_PATTERN, text.strip()):
             raise BadDuration(f"the {what} {_shown(text)} is not like 500ms, 30s, 5m, 1h30m or 90")

@@ -36,7 +36,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import codec
-from interlock.core.decision import REFUSALS, Decision, Event, Facts, Missing, Write
+from interlock.core.decision import (
+    REFUSALS,
+    Decision,
+    Event,
+    Facts,
+    Missing,
+    Write,
+    is_ending,
+)
 from interlock.core.entry import Entry, sign
 from interlock.errors import TooLarge
 from interlock.runtime.identity import Actor
@@ -106,12 +114,13 @@ def decide_inside(op: DecideOp[T], view: View) -> Attempt:
     try:
         refs = next(op)
         while True:
-            if type(refs) is BoundedRefs:
-                snapshot = view.read(*refs, longest=refs.longest)
+            kind = type(refs)
+            if kind is BoundedRefs:
+                snapshot = view.read(*refs, longest=refs.longest)  # type: ignore[attr-defined]
             else:
                 snapshot = view.read(*refs)
             on = snapshot.revision
-            if type(refs) is not Unchecked:
+            if kind is not Unchecked:
                 seen.update(snapshot.items)
             refs = op.send(snapshot)
     except StopIteration as done:
@@ -289,31 +298,30 @@ def draft_transaction(
 
     ``behind`` is the hash of the entry before it, if that is committed together with this one.
     """
-    decision = attempt.decision
-    txn = runner.new_id("txn")
-    puts = tuple([Put(w.key, codec.encode(w.value), w.ttl) for w in decision.puts])
-    size = 0
-    for put in puts:
-        size += len(put.key) + len(put.value)
-        if len(put.value) > runner.capabilities.max_value:
-            raise TooLarge(
-                f"{put.key} would have {len(put.value)} bytes;"
-                f" this store takes {runner.capabilities.max_value}"
-            )
+    decision, limits = attempt.decision, runner.capabilities
+    deletes, txn, size = decision.deletes, runner.new_id("txn"), 0
+    puts, digests = [], {}
+    for write in decision.puts:
+        key, value, ttl = write.key, codec.encode(write.value), write.ttl
+        length = len(value)
+        size += len(key) + length
+        if length > limits.max_value:
+            raise TooLarge(f"{key} would have {length} bytes; this store takes {limits.max_value}")
+        puts.append(Put(key, value, ttl))
+        if ttl is None:
+            digests[key] = codec.digest(value)
     checks: tuple[Check, ...] = ()
     if checked:
         checks = tuple(_check(key, item) for key, item in attempt.seen.items())
-    lists = (checks, puts, decision.deletes, decision.signals, decision.reads)
-    if (operations := sum(map(len, lists))) > runner.capabilities.max_operations:
+    lists = (checks, puts, deletes, decision.signals, decision.reads)
+    if (operations := sum(map(len, lists))) > limits.max_operations:
         raise TooLarge(
             f"this takes {operations} operations in one transaction and this store takes"
-            f" {runner.capabilities.max_operations}; ask for less at once"
+            f" {limits.max_operations}; ask for less at once"
         )
     if decision.quiet:
-        deletes = decision.deletes
-        return Draft(
-            Txn(id=txn, checks=checks, puts=puts, deletes=deletes, quiet=True, ends=True), ()
-        )
+        quiet = Txn(id=txn, checks=checks, puts=tuple(puts), deletes=deletes, quiet=True, ends=True)
+        return Draft(quiet, ())
     after = (behind,) if behind else runner.chain.take()
     entry = codec.encode(
         Entry(
@@ -323,7 +331,7 @@ def draft_transaction(
             agent=actor.agent,
             session=actor.session,
             verb=decision.verb,
-            outcome=outcome_word(decision.outcome),
+            outcome=_tags[type(decision.outcome)] or str(decision.outcome),
             thing=decision.thing,
             trace=decision.trace or actor.trace,
             on=attempt.on,
@@ -333,33 +341,34 @@ def draft_transaction(
                 for key, item in attempt.seen.items()
                 if not key.startswith(LIVE)
             },
-            put={p.key: codec.digest(p.value) for p in puts if p.ttl is None},
-            deleted=tuple([k for k in decision.deletes if not k.startswith(LIVE)]),
+            put=digests,
+            deleted=tuple([k for k in deletes if not k.startswith(LIVE)]) if deletes else (),
             events=decision.events,
             via=decision.via,
             took=decision.took,
             reason=decision.reason,
             observed=decision.observed,
-            store=runner.signed_store,
+            store="" if runner.signer is None else runner.signed_store,
         )
     )
-    try:
-        entry = _finished(runner, entry, size)
-    except BaseException:
-        if not behind:  # the entry before this one is not committed yet, so no other may link it
-            runner.chain.give_back(Draft(Txn(id=txn), after))
-        raise
+    if runner.signer is not None or size + len(entry) > limits.max_bytes:
+        try:
+            entry = _finished(runner, entry, size)
+        except BaseException:
+            if not behind:  # the entry before this is not committed yet, so no other may link it
+                runner.chain.give_back(Draft(Txn(id=txn), after))
+            raise
     return Draft(
         Txn(
             id=txn,
             entry=entry,
             hash=codec.digest(entry),
             checks=checks,
-            puts=puts,
-            deletes=decision.deletes,
+            puts=tuple(puts),
+            deletes=deletes,
             reads=decision.reads,
             signals=decision.signals,
-            ends=decision.ends,
+            ends=is_ending(decision.verb),
             longest=attempt.longest,
         ),
         after,
@@ -409,11 +418,19 @@ def with_link(attempt: Attempt, snapshot: Snapshot, key: str, actor: Actor) -> A
 
 def outcome_word(outcome: object) -> str:
     """The word for an outcome in the record: its tag, or the outcome itself."""
-    kind = type(outcome)
-    if kind not in _tags:
+    return _tags[type(outcome)] or str(outcome)
+
+
+class _Tags(dict[type, str]):
+    """The tags of outcomes by their class; empty for those that have none."""
+
+    def __missing__(self, kind: type) -> str:
         config = getattr(kind, "__struct_config__", None)
-        _tags[kind] = None if config is None else config.tag
-    return str(_tags[kind] or outcome)
+        self[kind] = "" if config is None else str(config.tag or "")
+        return self[kind]
+
+
+_tags = _Tags()
 
 
 def _check(key: str, item: Item | None) -> Check:
@@ -426,7 +443,6 @@ def _check(key: str, item: Item | None) -> Check:
     return Check(key, "at", revision=item.revision, created=item.created)
 
 
-_tags: dict[type, object] = {}
 _EVENT_NOUNS = {"sem": "semaphore"}
 """The names of nouns in events, where they differ from the record."""
 
@@ -470,17 +486,18 @@ class Chain:
 
     def advance(self, draft: Draft) -> None:
         """An entry is committed; called twice if an interrupt came in between."""
-        if not draft.txn.quiet:
-            head = draft.last or draft.txn.hash
-            with self._guard:
-                if head in self._heads:
-                    return
-                self._latest = head
-                self._heads.append(head)
-                self.count += 1
-                many = not (self.count + self._phase) % ENTRIES_BETWEEN_CHECKS
-            if many and self.on_many is not None:
-                self.on_many()
+        if draft.txn.quiet:
+            return
+        head = draft.last or draft.txn.hash
+        with self._guard:
+            heads = self._heads
+            if head in heads:
+                return
+            self._latest = head
+            heads.append(head)
+            self.count = count = self.count + 1
+        if not (count + self._phase) % ENTRIES_BETWEEN_CHECKS and self.on_many is not None:
+            self.on_many()
 
     def give_back(self, draft: Draft | None) -> None:
         """An entry was not committed: its links are unlinked again."""

@@ -14,7 +14,7 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Literal, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -59,12 +59,14 @@ if TYPE_CHECKING:
 _grant_services: WeakValueDictionary[int, HasPendingGrants] = WeakValueDictionary()
 _tasks: WeakKeyDictionary[object, LocalCaller] = WeakKeyDictionary()
 _numbers = itertools.count(1)
+_running_loop: Callable[[], object | None] | None = None
+"""A function of ``asyncio``, once that is imported."""
 _process = ""
 
 
 def current() -> LocalCaller | None:
     """The current task or thread; None in a thread pool."""
-    task = _task()
+    task = _task() if _running_loop is None or _running_loop() is not None else None
     if task is not None:
         caller = _tasks.get(task)
         if caller is None:
@@ -172,13 +174,19 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def _task() -> object | None:
-    if "asyncio" not in sys.modules:
-        return None
-    import asyncio  # another thread may have imported half of it: this waits for that
+    """The current task, if an event loop runs in this thread; it does not import ``asyncio``."""
+    global _running_loop  # noqa: PLW0603 - once in a process
+    if _running_loop is None:
+        if "asyncio" not in sys.modules:
+            return None
+        import asyncio  # another thread may have imported half of it: this waits for that
 
-    if asyncio._get_running_loop() is None:  # noqa: SLF001 - it asks for nothing
+        _running_loop = asyncio._get_running_loop  # noqa: SLF001 - it asks for nothing
+    if _running_loop() is None:
         return None
-    return asyncio.current_task()
+    from asyncio import current_task
+
+    return current_task()
 
 
 def _is_of_a_pool(thread: threading.Thread) -> bool:

@@ -80,7 +80,8 @@ class Lease:
 
     def alive(self) -> bool:
         """Whether the client may still rely on it."""
-        return not self.lost and self._clock.monotonic() < self.ends
+        ends = self._sent + self._seconds - self._margin  # as ``ends``: every call asks this
+        return not self.lost and self._clock.monotonic() < ends
 
     def lose(self) -> None:
         """The lease has ended: notify the listeners, once."""

@@ -82,6 +82,8 @@ MEMORY = 2048
 """Items that a client remembers for its guesses."""
 REMEMBERED_BYTES = 4096
 """The largest value that it remembers."""
+TAILS = 31
+"""Random parts of ids that are made at once."""
 
 
 WrittenItem: TypeAlias = tuple[Put, int, int, str, str]
@@ -118,10 +120,12 @@ class Runner:
     ) -> None:
         self.clock = clock or SystemClock()
         self.capabilities = store.capabilities
-        self._randomness = randomness or pooled
+        self._randomness = randomness or os.urandom
+        self._tails: deque[str] = _tails if randomness is None else deque()
         self.chain = Chain(self.new_id("wtr"), self.random_below(ENTRIES_BETWEEN_CHECKS))
         self.settling = Settling(self.chain, self.clock, self.capabilities, self._jitter)
-        self._base: int | None = None
+        self.token_base: int | None = None
+        """What is added to a revision to make a token, once this client has read it (``base``)."""
         self._store_id = ""
         self.budgeted = False
         """Whether the fleet has a budget, as far as this client knows (``nouns/budgets/``)."""
@@ -140,8 +144,22 @@ class Runner:
 
     def new_id(self, prefix: str) -> str:
         """A fresh id."""
-        moment = int(self.clock.wall() * 1000)
-        return codec.make_id(prefix, moment, self._randomness(codec.RANDOM_BYTES))
+        try:
+            tail = self._tails.pop()
+        except IndexError:
+            tail = self._new_tail()
+        return f"{prefix}_{int(self.clock.wall() * 1000):012x}{tail}"
+
+    def _new_tail(self) -> str:
+        """The random part of an id; of the system's randomness several are made at once.
+
+        The system call takes longer than their use.
+        """
+        size = codec.RANDOM_BYTES
+        if self._tails is _tails:
+            data = os.urandom(size * TAILS)
+            _tails.extend([codec.id_tail(data[i : i + size]) for i in range(0, len(data), size)])
+        return codec.id_tail(self._randomness(size))
 
     def random_below(self, number: int) -> int:
         """A random whole number from 0 up to, but not including, this one."""
@@ -149,12 +167,18 @@ class Runner:
 
     def base(self) -> Op[int]:
         """The number that is added to a revision to make a token."""
-        if self._base is None:
+        if self.token_base is None:
             items = (yield Read(keys.BASE, keys.BUDGETS_MARK)).items
             item = items[keys.BASE]
-            self._base = 0 if item is None else int(item.value)
+            self.token_base = 0 if item is None else int(item.value)
             self._learn_budget(items[keys.BUDGETS_MARK])
-        return self._base
+        return self.token_base
+
+    @property
+    def knows_no_budget(self) -> bool:
+        """Whether a look within the last minute found no budget, so that no read is needed."""
+        known = self.token_base is not None and not self.budgeted
+        return known and self.clock.monotonic() < self._budget_look
 
     def has_budget(self) -> Op[bool]:
         """Whether the fleet has a budget; looked up with the first read, and each minute."""
@@ -213,7 +237,13 @@ class Runner:
             deciding = yield from self._relying(deciding, actor)
         if self.signer is not None and not self._store_id:
             yield from self.store_id()
-        done = yield from self._carry_out(deciding, actor, guess, urgent=urgent, hopeful=hopeful)
+        if self.capabilities.transacts:
+            done = yield from self._inside(deciding, actor)
+        else:
+            known = dict(guess or {})
+            done = yield from self._optimistic(
+                deciding, actor, known, urgent=urgent, hopeful=hopeful
+            )
         if done.recheck is not None:
             from interlock.runtime.gates import check_gates
 
@@ -228,19 +258,10 @@ class Runner:
             yield from self.store_id()
         return (yield from self._carry_out(deciding, actor))
 
-    def _carry_out(
-        self,
-        deciding: Callable[[], DecideOp[T]],
-        actor: Actor,
-        guess: Mapping[str, Item | None] | None = None,
-        *,
-        urgent: bool = False,
-        hopeful: bool = True,
-    ) -> Op[Decided[T]]:
+    def _carry_out(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[Decided[T]]:
         if self.capabilities.transacts:
-            return (yield from self._inside(deciding, actor))
-        known = dict(guess or {})
-        return (yield from self._optimistic(deciding, actor, known, urgent=urgent, hopeful=hopeful))
+            return self._inside(deciding, actor)
+        return self._optimistic(deciding, actor, {}, urgent=False, hopeful=True)
 
     def renew(self, writes: Sequence[Write]) -> Op[frozenset[str]]:
         """Renew liveness keys that are alive, without a decision; returns which ones were."""
@@ -302,8 +323,8 @@ class Runner:
             sent = self.clock.monotonic()
             try:
                 committed: Committed | None = yield Transact(work)
-                if work.draft is not None and committed is not None:
-                    self.chain.advance(work.draft)  # inside: an interrupt must not prevent it
+                if committed is not None and (draft := work.draft) is not None:
+                    self.chain.advance(draft)  # inside: an interrupt must not prevent it
             except OutcomeUnknown:
                 committed = yield from self.settling.settle(cast("Draft", work.draft), sent)
                 if committed is None:
@@ -320,10 +341,10 @@ class Runner:
                 else:
                     yield from self.settling.settle(draft, sent)
                 raise
-            decision = cast("Attempt", work.attempt).decision
-            revision = None if committed is None else committed.revision
-            left = None if committed is None else work.left
-            return Decided(decision.outcome, revision, quiet=decision.quiet, recheck=left)
+            decision = work.attempt.decision  # type: ignore[union-attr]  # it was run
+            if committed is None:
+                return Decided(decision.outcome, None)
+            return Decided(decision.outcome, committed.revision, {}, decision.quiet, work.left)
         raise StoreBusy("the store keeps failing while it commits; run 'interlock doctor'")
 
     def _optimistic(
@@ -437,19 +458,9 @@ def _whole(items: Mapping[str, Item | None]) -> dict[str, Item | None]:
     return {key: item for key, item in items.items() if item is None or not item.omitted}
 
 
-def pooled(size: int, pieces: int = 32) -> bytes:
-    """Random bytes, fetched in larger portions: the system call takes longer than their use."""
-    pool = _pools.setdefault(size, deque())
-    try:
-        return pool.pop()
-    except IndexError:
-        data = os.urandom(size * pieces)
-        pool.extend(data[i : i + size] for i in range(size, len(data), size))
-        return data[:size]
-
-
-_pools: dict[int, deque[bytes]] = {}
-os.register_at_fork(after_in_child=_pools.clear)  # parent and child must not make the same ids
+_tails: deque[str] = deque()
+"""Random parts of ids that no id has yet; any thread takes one."""
+os.register_at_fork(after_in_child=_tails.clear)  # parent and child must not make the same ids
 
 
 def _gates_wait(facts: tuple[str, ...], view: View) -> bool:
@@ -487,16 +498,17 @@ class LocalTransaction:
     fit in, of which the transaction leaves a note.
     """
 
+    attempt: Attempt | None = None
+    draft: Draft | None = None
+    more = False
+    left: Recheck | None = None
+    _gates: GateCheck | None = None
+    _off = False
+
     def __init__(self, runner: Runner, deciding: Callable[[], DecideOp[Any]], actor: Actor) -> None:
-        self.attempt: Attempt | None = None
-        self.draft: Draft | None = None
-        self.more = False
-        self.left: Recheck | None = None
-        self._gates: GateCheck | None = None
         self._runner = runner
         self._deciding = deciding
         self._actor = actor
-        self._off = False
         self._guard = threading.Lock()
 
     def __call__(self, view: View) -> Txn | None:
@@ -504,19 +516,24 @@ class LocalTransaction:
         with self._guard:
             if self._off:
                 return None
-            self._runner.chain.give_back(self.draft)
-            self.attempt, self.draft = decide_inside(self._deciding(), view), None
-            self.more, self.left = False, None
-            if needs_link(self.attempt.decision):
-                key = keys.refusal_slot(self._runner.random_below(SLOTS))
-                self.attempt = with_link(self.attempt, view.read(key), key, self._actor)
-            if not self.attempt.decision.changes:
+            runner = self._runner
+            if self.draft is not None:
+                runner.chain.give_back(self.draft)
+            attempt = decide_inside(self._deciding(), view)
+            self.draft, self.more, self.left = None, False, None
+            decision, puts = attempt.decision, attempt.decision.puts
+            if not puts and not decision.deletes and not decision.verb:
+                self.attempt = attempt
                 return None
-            self.draft = self._runner.draft(self.attempt, self._actor, checked=False)
-            decision = self.attempt.decision
+            # Most decisions first put something that stays; those need no link.
+            if (not puts or puts[0].ttl is not None) and needs_link(decision):
+                key = keys.refusal_slot(runner.random_below(SLOTS))
+                attempt = with_link(attempt, view.read(key), key, self._actor)
+            self.attempt = attempt
+            self.draft = draft = runner.draft(attempt, self._actor, checked=False)
             if decision.awaited or (decision.created and _gates_wait(decision.created, view)):
                 self._follow(decision, view)
-            return self.draft.txn
+            return draft.txn
 
     def again(self, view: View) -> Txn | None:
         """Check the next gate that the decision may have opened.

@@ -15,7 +15,7 @@ from tests.stores.sqlite.store_programs import increase, put
 
 import interlock
 from interlock.errors import OutcomeUnknown, StoreBusy, StoreClosed, StoreTrouble
-from interlock.store import Committed, Put, Txn, View, Work
+from interlock.store import Committed, Put, Range, Snapshot, Txn, View, Work
 from interlock.stores.sqlite import SQLiteStore
 from interlock.stores.sqlite import connection as engine_module
 from interlock.stores.sqlite.writer import PATIENCE, WriteQueue
@@ -100,6 +100,27 @@ def test_every_transaction_of_a_group_sees_those_before_it(store: SQLiteStore) -
     assert item.value == b"64"
     assert item.created == 1
     assert item.revision == 64
+
+
+def test_a_transaction_reads_any_number_of_keys_and_entries_among_them(store: SQLiteStore) -> None:
+    wanted = [f"key/{number:03}" for number in range(engine_module._AT_ONCE * 2 + 1)]
+    written = [putting(key) for key in wanted[::2]]
+    for work in written:
+        store.transact(work)
+    entries = [f"log/{item.entry}" for item in store.read(*wanted).items.values() if item]
+    refs = (*wanted, entries[0], "log/txn_none", entries[-1])
+    seen: list[Snapshot] = []
+
+    def look(view: View) -> None:
+        seen.extend((view.read(*refs), view.read(*refs[:3]), view.read(*refs[1:], Range("key/"))))
+
+    store.transact(look)
+    for snapshot, asked in zip(seen, (refs, refs[:3], refs[1:]), strict=True):
+        assert list(snapshot.items) == list(asked)
+        there = [key for key, item in snapshot.items.items() if item is not None]
+        assert there == [key for key in asked if key in wanted[::2] or key in entries]
+        assert all(item is None or item.key == key for key, item in snapshot.items.items())
+    assert [item.key for item in seen[2].ranges[Range("key/")]] == wanted[::2]
 
 
 def test_a_transaction_that_raises_does_not_hurt_its_neighbours(store: SQLiteStore) -> None:

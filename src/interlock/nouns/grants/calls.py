@@ -36,7 +36,7 @@ def acquire(
         least = context.runner.capabilities.min_ttl
         configured, settings = target().configured(context.settings, least)
         ttl, max_hold = context.terms(settings, terms.ttl, terms.max_hold)
-        grants, identity = context.grants, context.me()
+        grants, identity = context.grants, context.identity
         acquire: Callable[..., Op[Any]] = grants.acquire
         if names:
             from interlock.nouns.grants import guarded
@@ -49,13 +49,13 @@ def acquire(
             configured,
             ttl=ttl,
             max_hold=max_hold,
-            metadata=validate.metadata(terms.metadata),
-            token=validate.token(terms.token),
+            metadata=None if terms.metadata is None else validate.metadata(terms.metadata),
+            token=None if terms.token is None else validate.token(terms.token),
             wait=patience,
-            given=proofs(terms.given),
+            given=() if terms.given == () else proofs(terms.given),
         )
 
-    return patiently(context, about, attempt, terms.wait)
+    return patiently(context, about, attempt, terms.wait) if terms.wait else attempt(terms.wait)
 
 
 class LockCalls(Calls[D]):

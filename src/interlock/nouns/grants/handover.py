@@ -53,18 +53,15 @@ if TYPE_CHECKING:
             """Stop renewing it and watching it."""
 
 
-class Handover:
+class Handover(Struct, eq=False):
     """The grants that one call or block may have and has not released."""
 
-    __slots__ = ("_closed", "_grants", "_requested", "_tie", "held")
-
-    def __init__(self, grants: PendingReleases) -> None:
-        self.held: DroppableGrant | None = None
-        """The grant in use, once there is one."""
-        self._grants = grants
-        self._requested: dict[object, Callable[[], Iterable[PendingRelease]]] = {}
-        self._tie: weakref.ref[Any] | None = None
-        self._closed = False
+    _grants: PendingReleases
+    held: DroppableGrant | None = None
+    """The grant in use, once there is one."""
+    _requested: dict[object, Callable[[], Iterable[PendingRelease]]] = {}
+    _tie: weakref.ref[Any] | None = None
+    _closed: bool = False
 
     def tie(self, to: object) -> None:
         """Abandon the handover as soon as this object is deleted."""
@@ -108,7 +105,9 @@ class Handover:
 
     def belongs_to(self, grants: PendingReleases) -> bool:
         """Whether a call to this service may use it."""
-        return self._grants is grants and not self._closed and not self.abandoned
+        tie = self._tie
+        usable = self._grants is grants and not self._closed
+        return usable and (tie is None or tie() is not None)
 
 
 class PendingReleases:

@@ -7,7 +7,7 @@ waiter.  This module has its outcomes, and makes them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import asdict, force_setattr
@@ -157,19 +157,23 @@ class LockTarget(GrantTarget, frozen=True, gc=False):
     about: ClassVar[str] = "a wait for a lock"
 
     name: str
+    key: str = ""
+    """Its pool; the name says which."""
 
     def __post_init__(self) -> None:
-        force_setattr(self, "name", pool_name(self.name, "lock"))
+        name = pool_name(self.name, "lock")
+        force_setattr(self, "name", name)
+        force_setattr(self, "key", keys.lock(name))
 
     @property
     def demands(self) -> tuple[Demand, ...]:
         """The whole pool."""
-        return (Demand(keys.lock(self.name)),)
+        return (Demand(self.key),)
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The one pool."""
-        return (keys.lock(self.name),)
+        return (self.key,)
 
     @property
     def things(self) -> tuple[str, ...]:
@@ -189,7 +193,8 @@ class LockTarget(GrantTarget, frozen=True, gc=False):
         """The outcome of a lock for a status."""
         match status.kind:
             case "granted" | "extended" | "increased":
-                return self._granted(status, cast("Grant", status.grant))
+                grant: Grant = status.grant  # type: ignore[assignment]  # has one
+                return self.granted(status.kind, status.pools[0], grant, status.expires_in)
             case "queued":
                 holder = _holder(status.pools[0])
                 return LockWaiting(lock=self.name, holder=holder, before=status.before)
@@ -242,16 +247,18 @@ class LockTarget(GrantTarget, frozen=True, gc=False):
         holder = pool.grants[0]
         return LockFenced(lock=self.name, holder=holder.agent, token=holder.token)
 
-    def _granted(self, status: RequestStatus, grant: Grant) -> LockGranted:
-        kind = LockAcquired if status.kind == "granted" else LockExtended
-        outcome = kind(
+    def granted(self, kind: str, pool: Pool, grant: Grant, expires_in: float | None) -> Outcome:
+        """The lock was taken, or its grant extended."""
+        del pool
+        granted = kind == "granted"
+        outcome = (LockAcquired if granted else LockExtended)(
             lock=self.name,
             holder=grant.agent,
             token=grant.token,
-            expires_in=status.expires_in,
+            expires_in=expires_in,
             grant=grant.id,
         )
-        if status.kind != "granted" or not grant.reclaimed_from:
+        if not granted or not grant.reclaimed_from:
             return outcome
         return Reclaimed(reclaimed_from=grant.reclaimed_from, **asdict(outcome))
 

@@ -73,7 +73,8 @@ class GrantTarget(Struct, frozen=True, gc=False):
 
     def verb(self, word: str) -> str:
         """The verb in the record."""
-        return f"{self.noun}.{word}" if self.noun else word
+        noun = self.noun
+        return f"{noun}.{word}" if noun else word
 
     def configured(self, settings: Settings, least: float) -> tuple[Self, Mapping[str, float]]:
         """The target with the capacities of the settings, and the terms that these give it.
@@ -85,6 +86,10 @@ class GrantTarget(Struct, frozen=True, gc=False):
     def outcome(self, status: RequestStatus) -> Outcome:
         """The outcome of a request for a grant, or of its renewal."""
         raise NotImplementedError
+
+    def granted(self, kind: str, pool: Pool, grant: Grant, expires_in: float | None) -> Outcome:
+        """The outcome of a request that has its grant: ``granted``, ``extended``, ``increased``."""
+        return self.outcome(RequestStatus(kind, (pool,), grant, 0, expires_in))  # type: ignore[arg-type]
 
     def fenced(self, token: int | None = None, by: str = "", reason: str = "") -> Outcome:
         """The grant is over: a later token exists, or an operator ended it."""
@@ -215,6 +220,8 @@ def guard_names(guards: str | Sequence[str]) -> tuple[str, ...]:
 def pool_name(name: str, kind: str) -> str:
     """The name of a lock or a semaphore, as callers write it that have said which of them it is."""
     name = validate.name(name, f"{kind} name")
+    if "/" not in name:
+        return name
     prefix = "lock/" if kind == "lock" else "sem/"
     if name.startswith(prefix):
         raise BadName(f"a {kind} goes by its name alone here; drop {prefix!r} from {name!r}")

@@ -80,10 +80,7 @@ def acquire_uncontended(
     """The most common case, which needs no other facts: there is room and no waiter."""
     demand = request.target.demands[0]
     if pool is None:
-        taken = _take_uncontended(request, _new_pool(demand), demand, now)
-        if demand.key.startswith(keys.LOCKS):
-            return taken
-        return replace(taken, created=(thing_of(demand.key),))
+        return _take_uncontended(request, _new_pool(demand), demand, now, new=True)
     if _may_take_uncontended(request, pool, demand):
         return _take_uncontended(request, pool, demand, now)
     return None
@@ -287,21 +284,25 @@ def _may_take_uncontended(request: GrantRequest, pool: Pool, demand: Demand) -> 
 
 
 def _take_uncontended(
-    request: GrantRequest, pool: Pool, demand: Demand, now: float
+    request: GrantRequest, pool: Pool, demand: Demand, now: float, *, new: bool = False
 ) -> Decision[Outcome]:
     """Take it without ``PoolChanges``: this is the hot path."""
-    target, thing = request.target, request.target.thing
+    target, key = request.target, demand.key
+    thing, is_lock = target.thing, key.startswith(keys.LOCKS)
     grant = grant_of(request, demand.weight, now)
     pool = Pool((*pool.grants, grant), (), pool.capacity)
-    lists: tuple[Write, ...] = ()
+    puts: tuple[Write, ...] = (Write(key, pool),)
     if grant.listed and grant.ttl is None:
-        lists = (Write(keys.held(grant.session, demand.key), {}),)
+        puts += (Write(keys.held(grant.session, key), {}),)
+    if grant.ttl is not None or grant.max_hold is not None:
+        puts += liveness(grant, thing)
     return Decision(
-        outcome=target.outcome(RequestStatus("granted", (pool,), grant, 0, _lives(request))),
+        outcome=target.granted("granted", pool, grant, _lives(request)),
         verb=target.verb("acquire"),
         thing=thing,
-        puts=(Write(demand.key, pool), *lists, *liveness(grant, thing)),
-        events=(Event(f"{pool_kind(demand.key)}:acquired", request.agent),),
+        puts=puts,
+        events=(Event("lock:acquired" if is_lock else "semaphore:acquired", request.agent),),
+        created=(thing,) if new and not is_lock else (),
     )
 
 

@@ -11,10 +11,10 @@ commit that lowers it removes the waiters that can never fit any more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from interlock.core import item_outcomes, keys, outcomes
 from interlock.core.decision import Decision, Event, Outcome, Success, Write
@@ -194,19 +194,33 @@ class SlotsTarget(GrantTarget, frozen=True, gc=False):
     name: str
     weight: int = 1
     capacity: int | None = None
+    key: str = ""
+    """Its pool; the name says which."""
 
     def __post_init__(self) -> None:
-        force_setattr(self, "name", pool_name(self.name, "semaphore"))
+        name = pool_name(self.name, "semaphore")
+        force_setattr(self, "name", name)
+        force_setattr(self, "key", keys.semaphore(name))
 
     @property
     def demands(self) -> tuple[Demand, ...]:
         """The slots of one pool."""
-        return (Demand(keys.semaphore(self.name), self.weight, self.capacity),)
+        return (Demand(self.key, self.weight, self.capacity),)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The one pool."""
+        return (self.key,)
 
     @property
     def things(self) -> tuple[str, ...]:
         """The semaphore."""
-        return (f"sem/{self.name}",)
+        return (self.thing,)
+
+    @property
+    def thing(self) -> str:
+        """The semaphore."""
+        return f"sem/{self.name}"
 
     def configured(
         self, settings: Settings, least: float
@@ -215,16 +229,17 @@ class SlotsTarget(GrantTarget, frozen=True, gc=False):
         terms, capacity = settings.semaphore(self.name, least), self.capacity
         if capacity is None and "capacity" in terms:
             capacity = int(terms["capacity"])
-        weight = count(self.weight, "weight", CAPACITY)
+        count(self.weight, "weight", CAPACITY)
         if capacity is not None:
-            capacity = count(capacity, "capacity", CAPACITY)
-        return SlotsTarget(self.name, weight, capacity), terms
+            count(capacity, "capacity", CAPACITY)
+        return self if capacity == self.capacity else replace(self, capacity=capacity), terms
 
     def outcome(self, status: RequestStatus) -> Outcome:
         """The outcome of a semaphore for a status."""
         match status.kind:
             case "granted" | "extended" | "increased":
-                return self._granted(status, status.pools[0], cast("Grant", status.grant))
+                grant: Grant = status.grant  # type: ignore[assignment]  # has one
+                return self.granted(status.kind, status.pools[0], grant, status.expires_in)
             case "queued":
                 return SlotsWaiting(semaphore=self.name, before=status.before)
             case "refused":
@@ -273,15 +288,16 @@ class SlotsTarget(GrantTarget, frozen=True, gc=False):
         """There is no such grant; the outcome names the holders."""
         return NoHolder(semaphore=self.name, holders=_holders(pool or Pool()))
 
-    def _granted(self, status: RequestStatus, pool: Pool, grant: Grant) -> SlotsGranted:
-        return _GRANTED[status.kind](
+    def granted(self, kind: str, pool: Pool, grant: Grant, expires_in: float | None) -> Outcome:
+        """The slots were taken, or their grant extended or increased."""
+        return _GRANTED[kind](
             semaphore=self.name,
             holder=grant.agent,
             weight=grant.weight,
             capacity=pool.capacity,
             available=max(pool.free, 0),
             token=grant.token,
-            expires_in=status.expires_in,
+            expires_in=expires_in,
             grant=grant.id,
         )
 

@@ -63,9 +63,10 @@ class OwnPools:
     def answered(self, grant: str, outcome: object) -> None:
         """The request was granted or refused."""
         if isinstance(outcome, outcomes.Granted):
+            token, granted = outcome.token or 0, self._granted
             for key in self._requested[grant]:
-                if len(self._granted) < callers.MOST_REMEMBERED:
-                    self._granted[key, outcome.token or 0] = None
+                if len(granted) < callers.MOST_REMEMBERED:
+                    granted[key, token] = None
                 else:  # most of these expired without a release
                     self._may_have((key,))
         del self._requested[grant]
@@ -125,67 +126,83 @@ class GrantService(PendingReleases):
 
         With a ``gate`` every commit that grants or queues checks its guards.
         """
-        base = yield from self.runner.base()
-        deadline = self.runner.clock.monotonic() + wait if wait else None
+        runner = self.runner
+        if (base := runner.token_base) is None:
+            base = yield from runner.base()
+        actor = identity.actor
         local_caller = None if identity.caller else self.current_caller()
-        caller = callers.caller_terms(identity.caller, local_caller)
         request = GrantRequest(
             target=target,
-            grant=self.runner.new_id("grt"),
-            agent=identity.actor.agent,
-            session=identity.actor.session,
-            caller=caller.caller,
+            grant=runner.new_id("grt"),
+            agent=actor.agent,
+            session=actor.session,
+            caller=identity.caller if local_caller is None else local_caller.name,
             ttl=ttl,
             max_hold=max_hold,
             metadata=metadata,
             token=token,
             whole_session=identity.whole_session,
             session_ttl=identity.session_ttl,
-            wait=bool(wait),
-            indexed=bool(wait) and caller.indexed,
-            also=caller.also if wait else (),
             listed=identity.listed,
         )
-        own_handover = handover.current(self)
-        wanted = request.keys
+        deadline = None
+        if wait:
+            deadline = runner.clock.monotonic() + wait
+            terms = callers.caller_terms(identity.caller, local_caller)
+            request = replace(request, wait=True, indexed=terms.indexed, also=terms.also)
+        own_handover, wanted = handover.current(self), target.keys
         while True:
             # Before the attempt: the keeper may release some of them during it.
-            pending = self.pending_grants() if identity.whole_session else frozenset()
-            own_handover.add(
-                request.grant, partial(self._pending_releases, identity, target, request.grant)
-            )
-            self.own.requested(request.grant, wanted)
+            pending = self.pending_grants() if identity.whole_session else ()
+            grant = request.grant
+            own_handover.add(grant, partial(self._pending_releases, identity, target, grant))
+            self.own.requested(grant, wanted)
             try:
                 outcome = yield from self._acquire(
                     identity, request, base, deadline, given, gate=gate
                 )
-                self.own.answered(request.grant, outcome)
-                if isinstance(outcome, outcomes.Granted) and outcome.grant in pending:
-                    # A call for the whole session found the grant of an attempt that was given up.
-                    yield from self._release_earlier(outcome.grant)
-                    outcome = outcomes.Gone()
-                if isinstance(outcome, outcomes.Gone) and len(wanted) > 1:
-                    # One of its pools may still have it.
-                    yield from self.decide(rules.abandon, identity.actor, request, base)
+                self.own.answered(grant, outcome)
+                if pending or len(wanted) > 1:
+                    outcome = yield from self._without_given_up(
+                        actor, request, base, outcome, pending
+                    )
             except (StoreTrouble, GeneratorExit):
                 # The store does not answer, or this generator was closed: release it later.
-                self.own.unanswered(request.grant, refused=False)
-                self.release_later(identity, target, request.grant)
-                own_handover.remove(request.grant)
+                self.own.unanswered(grant, refused=False)
+                self.release_later(identity, target, grant)
+                own_handover.remove(grant)
                 raise
             except BaseException as error:
-                self.own.unanswered(request.grant, refused=isinstance(error, InterlockError))
-                yield from self.abandon(identity, target, request.grant)
-                own_handover.remove(request.grant)
+                self.own.unanswered(grant, refused=isinstance(error, InterlockError))
+                yield from self.abandon(identity, target, grant)
+                own_handover.remove(grant)
                 raise
-            if not isinstance(outcome, outcomes.Granted):
-                own_handover.remove(request.grant)
-            if not isinstance(outcome, outcomes.Gone):
-                # One that holds nothing blocks no other caller.
-                if local_caller is not None and isinstance(outcome, outcomes.Granted):
+            if isinstance(outcome, outcomes.Granted):
+                if local_caller is not None:
                     self.holders.add(local_caller, wanted, outcome.token or 0)
                 return outcome
-            request = replace(request, grant=self.runner.new_id("grt"))
+            own_handover.remove(grant)
+            if not isinstance(outcome, outcomes.Gone):
+                return outcome  # one that holds nothing blocks no other caller
+            request = replace(request, grant=runner.new_id("grt"))
+
+    def _without_given_up(
+        self,
+        actor: Actor,
+        request: GrantRequest,
+        base: int,
+        outcome: Any,  # noqa: ANN401 - as the target makes it
+        pending: Collection[str],
+    ) -> Op[Any]:
+        """The outcome; ``Gone`` instead of a grant that its caller gave up."""
+        if isinstance(outcome, outcomes.Granted) and outcome.grant in pending:
+            # A call for the whole session found the grant of an attempt that was given up.
+            yield from self._release_earlier(outcome.grant)
+            outcome = outcomes.Gone()
+        if isinstance(outcome, outcomes.Gone) and len(request.keys) > 1:
+            # One of its pools may still have it.
+            yield from self.decide(rules.abandon, actor, request, base)
+        return outcome
 
     def _acquire(
         self,
@@ -196,21 +213,23 @@ class GrantService(PendingReleases):
         given: tuple[Proof, ...],
         *,
         gate: GrantGate | None,
-    ) -> Op[Outcome]:
+    ) -> Op[Any]:
         known: list[PoolReader] = []
-        guess: dict[str, Item | None] = self._guess(request)
-        if identity.joined:
-            guess[keys.live(identity.actor.session)] = ALIVE
+        guess: dict[str, Item | None] | None = None
+        if not self.runner.capabilities.transacts:  # else it reads inside of its transaction
+            guess = self._guess(request)
+            if identity.joined:
+                guess[keys.live(identity.actor.session)] = ALIVE
         change = self.runner.change if gate is None else gate.change
-        done: Decided[Outcome] = yield from change(
-            lambda: self._deciding(identity, request, base, given, known), identity.actor, guess
-        )
+        deciding = partial(self._deciding, identity, request, base, given, known)
+        done: Decided[Any] = yield from change(deciding, identity.actor, guess)
         outcome = done.outcome
         if isinstance(outcome, outcomes.Granted):
-            got = with_commit_token(outcome, base, done.revision)
-            if got.grant != request.grant:  # an existing grant
-                got = yield from measured(request, got, always=False)
-            return got
+            if outcome.token is None and done.revision is not None:
+                outcome = replace(outcome, token=base + done.revision)
+            if outcome.grant != request.grant:  # an existing grant
+                outcome = yield from measured(request, outcome, always=False)
+            return outcome
         if isinstance(outcome, outcomes.Waiting):
             from interlock.nouns.grants.pool_wait import PoolWait  # most calls do not wait
 
@@ -233,7 +252,7 @@ class GrantService(PendingReleases):
         own = (keys.live(identity.actor.session),) if identity.joined else ()
         target, now = request.target, self.runner.clock.wall()
         wanted = target.keys
-        items = (yield (*wanted, *own)).items
+        items = (yield wanted + own).items
         if own and items[own[0]] is None:
             raise Lapsed(f"session {identity.actor.session} expired; join again")
         for proof in given:
@@ -244,7 +263,8 @@ class GrantService(PendingReleases):
                 if (note.token, note.holder) == (request.token, request.agent):
                     return Decision(outcome=target.fenced(by=note.by, reason=note.reason))
         if len(wanted) == 1:
-            pool = decode_pool(items[wanted[0]], base)
+            item = items[wanted[0]]
+            pool = None if item is None else decode_pool(item, base)
             if (quick := rules.acquire_uncontended(request, pool, now)) is not None:
                 return quick
         reader = PoolReader(self.runner, base)
@@ -260,8 +280,6 @@ class GrantService(PendingReleases):
     def _guess(self, request: GrantRequest) -> dict[str, Item | None]:
         """The guess that a lock is free, and a semaphore as this client left it."""
         guess: dict[str, Item | None] = {}
-        if self.runner.capabilities.transacts:
-            return guess  # it reads inside of its transaction, so a guess saves nothing
         for want in request.target.demands:
             if want.key.startswith(keys.LOCKS):
                 guess[want.key] = None

@@ -230,7 +230,7 @@ class SendCalls(Calls[D]):
     ) -> Op[SendOutcome]:
         identity = self._identity(given)
         actor = identity.actor
-        id_ = self._id(id, "msg")
+        id_ = self.context.runner.new_id("msg") if id is None else self._id(id, "msg")
         message = StoredMessage(
             id=id_,
             kind=kind,
@@ -247,7 +247,9 @@ class SendCalls(Calls[D]):
             file=file,
             trace=self.context.purpose or self.context.trace,
         )
-        ended = validate.names(acks, "message id", message_types.RECIPIENTS_LIMIT)
+        ended: tuple[str, ...] = ()
+        if acks != ():
+            ended = validate.names(acks, "message id", message_types.RECIPIENTS_LIMIT)
         options = SendOptions(hold=validate.flag(hold, "hold"), chosen=id is not None, acks=ended)
         sending = self._send_with_acks if ended else self.message_sender.send
         return self._fenced(identity, sending(actor, message, options))

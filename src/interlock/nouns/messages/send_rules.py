@@ -186,38 +186,38 @@ def send(
         return Decision(outcome=AlreadyAcknowledged(messages=acks.already, unknown=acks.unknown))
     if (refused := refusal(message.sender, state, now, hold=options.hold)) is not None:
         return refused
-    message = replace(message, at=now)  # the time of its slot, so that readers can check the rate
-    puts, deletes = ack_writes(message.sender, acks.waiting, now)
-    id_ = (Write(keys.chosen_id(message.id), ReadMark(message.at)),) if options.chosen else ()
+    if message.at != now:
+        message = replace(message, at=now)  # that of its slot, so that readers can check the rate
+    sender, message_id, kind = message.sender, message.id, message.kind
+    puts = _delivered(message)
+    if kind == "mail":
+        puts.insert(0, Write(keys.sent(sender, message_id), ReadMark(now)))
+    if options.chosen:
+        puts.append(Write(keys.chosen_id(message_id), ReadMark(now)))
+    puts += sender_writes(sender, state, now)
+    events = [Event("message:sent", sender, f"message/{message_id}")]
+    deletes: tuple[str, ...] = ()
+    if acks is not NO_ACKS:
+        read, deletes = ack_writes(sender, acks.waiting, now)
+        puts += (*read, *acks.moves)
+        ended = (*acks.waiting, *acks.from_topics)
+        events += [Event("message:received", sender, message_thing_by_id(each)) for each in ended]
+    if kind == "stop":  # also an event in the history of its recipients
+        events += [Event("agent:stop", each, f"agent/{each}") for each in message.to]
     return Decision(
         outcome=Sent(
-            message=message.id,
-            kind=message.kind,
+            message=message_id,
+            kind=kind,
             to=message.to,
             type=message.type,
             thread=message.thread,
         ),
-        verb=f"message.{'send' if message.kind == 'mail' else message.kind}",
-        thing=f"alert/{message.type}" if message.kind == "alert" else f"message/{message.id}",
-        puts=(
-            *_message(message),
-            *id_,
-            *sender_writes(message.sender, state, now),
-            *puts,
-            *acks.moves,
-        ),
+        verb="message.send" if kind == "mail" else f"message.{kind}",
+        thing=f"alert/{message.type}" if kind == "alert" else f"message/{message_id}",
+        puts=tuple(puts),
         deletes=deletes,
-        events=tuple(_events(message, acks)),
+        events=tuple(events),
     )
-
-
-def _events(message: StoredMessage, acks: AckPlan) -> Iterable[Event]:
-    """A stop is also an event in the history of its recipients."""
-    yield Event("message:sent", message.sender, f"message/{message.id}")
-    for each in (*acks.waiting, *acks.from_topics):
-        yield Event("message:received", message.sender, message_thing_by_id(each))
-    for each in message.to if message.kind == "stop" else ():
-        yield Event("agent:stop", each, f"agent/{each}")
 
 
 def topic_of(message: StoredMessage) -> str:
@@ -237,28 +237,24 @@ def notice_writes(message: StoredMessage, agents: Iterable[str] = ()) -> Iterabl
         yield Write(keys.mailbox(agent), MAILBOX)
 
 
-def _message(message: StoredMessage) -> Iterable[Write]:
-    if message.kind == "mail":
-        yield Write(keys.sent(message.sender, message.id), ReadMark(message.at))
-    yield from _delivered(message)
-
-
-def _delivered(message: StoredMessage) -> Iterable[Write]:
+def _delivered(message: StoredMessage) -> list[Write]:
     if to_all := topic_of(message):
-        yield Write(keys.topic(to_all, message.id), message)
-        return
-    yield Write(keys.message(message.id), message)
+        return [Write(keys.topic(to_all, message.id), message)]
     mark = Unread(message.urgent, message.trace)
-    yield from (Write(keys.unread(each, message.id), mark) for each in message.to)
+    unread = [Write(keys.unread(each, message.id), mark) for each in message.to]
+    return [Write(keys.message(message.id), message), *unread]
 
 
-def sender_writes(sender: str, state: SenderState, now: float) -> Iterable[Write]:
+def sender_writes(sender: str, state: SenderState, now: float) -> list[Write]:
     """The writes of a rate slot, and the mailboxes of a new sender and of unknown recipients."""
+    writes = []
     if state.slot is not None:
-        yield Write(keys.rate_slot(sender, state.slot), now)
+        writes.append(Write(keys.rate_slot(sender, state.slot), now))
     if not state.registered:
-        yield Write(keys.mailbox(sender), MAILBOX)
-    yield from (Write(keys.mailbox(agent), MAILBOX) for agent in state.unknown)
+        writes.append(Write(keys.mailbox(sender), MAILBOX))
+    if state.unknown:
+        writes += [Write(keys.mailbox(agent), MAILBOX) for agent in state.unknown]
+    return writes
 
 
 def ack_writes(

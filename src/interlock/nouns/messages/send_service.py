@@ -44,6 +44,7 @@ from interlock.store import Item, Snapshot
 T = TypeVar("T")
 
 _MAILBOX = codec.encode(MAILBOX)
+_NOT_SENT = (Refused, MessageExists)
 
 
 class SendPlan(Struct, kw_only=True):
@@ -67,14 +68,14 @@ class SendPlan(Struct, kw_only=True):
     @property
     def refs(self) -> tuple[str, ...]:
         """The keys that its commit depends on."""
-        return (
-            *self.id_keys,
-            keys.paused(self.sender),
-            *[keys.mailbox(agent) for agent in self.to],
-            *[keys.unread(self.sender, id_) for id_ in self.acks],
-            *([] if self.slot is None else [keys.rate_slot(self.sender, self.slot)]),
-            *self.free_keys,
-        )
+        refs = [*self.id_keys, keys.paused(self.sender)]
+        if self.to:
+            refs += [keys.mailbox(agent) for agent in self.to]
+        if self.acks:
+            refs += [keys.unread(self.sender, id_) for id_ in self.acks]
+        if self.slot is not None:
+            refs.append(keys.rate_slot(self.sender, self.slot))
+        return (*refs, *self.free_keys)
 
 
 class MessageSender:
@@ -130,10 +131,13 @@ class MessageSender:
         """Commit a send; return an unused rate slot."""
         done: Decided[T] | None = None
         try:
-            done = yield from self._change(plan, deciding, actor)
+            if plan.to or (self.limits.rate.limit and plan.slot is None):
+                done = yield from self._change(plan, deciding, actor)
+            else:
+                done = yield from self._runner.change(deciding, actor, self._guess(plan))
             return done
         finally:
-            sent = done is not None and not isinstance(done.outcome, Refused | MessageExists)
+            sent = done is not None and not isinstance(done.outcome, _NOT_SENT)
             if done is not None and done.revision is not None and sent and plan.needed:
                 self._registered.add(plan.sender)
             elif (slot := plan.slot) is not None:
@@ -177,8 +181,7 @@ class MessageSender:
         free_keys: tuple[str, ...] = (),
     ) -> SendPlan:
         """The plan of a send, with a rate slot that seems free."""
-        rate_slots = self._slots_of(sender)
-        slot = None if rate_slots is None else rate_slots.take(self.moment())
+        slot = self._slots_of(sender).take(self.moment()) if self.limits.rate.limit else None
         return SendPlan(
             sender=sender, id_keys=id_keys, to=tuple(to), acks=acks, free_keys=free_keys, slot=slot
         )
@@ -197,21 +200,26 @@ class MessageSender:
 
     def sender_state(self, plan: SendPlan, snapshot: Snapshot) -> ReadOp[SenderState]:
         """The stored state that decides whether the message can be sent."""
-        unknown = tuple([each for each in plan.to if snapshot[keys.mailbox(each)] is None])
+        items, sender, limits = snapshot.items, plan.sender, self.limits
+        paused, exists, slot = items[keys.paused(sender)], False, plan.slot
+        slots: dict[int, float | None] = {}
+        for id_key in plan.id_keys:
+            exists = exists or items[id_key] is not None
+        plan.needed = not exists
+        may_send = paused is None and not exists
+        if may_send and limits.rate.limit and (slot is None or not self._is_free(plan, snapshot)):
+            slot, slots = yield from self._other_slot(plan)
         state = SenderState(
-            paused=decode.paused(snapshot[keys.paused(plan.sender)]),
-            exists=any(snapshot[id_key] is not None for id_key in plan.id_keys),
-            registered=plan.sender in self._registered,
-            unknown=unknown,
-            rate=self.limits.rate,
+            paused=None if paused is None else decode.paused(paused),
+            exists=exists,
+            registered=sender in self._registered,
+            unknown=tuple([each for each in plan.to if items[keys.mailbox(each)] is None]),
+            full=(plan.full, limits.depth) if plan.full and may_send else None,
+            rate=limits.rate,
+            slots=slots,
+            slot=slot if may_send else None,
         )
-        plan.needed = not state.exists
-        if state.paused or state.exists:
-            return state
-        if plan.full:
-            state = replace(state, full=(plan.full, self.limits.depth))
-        state = yield from self._with_slot(plan, snapshot, state)
-        limited = bool(state.rate.limit) and state.slot is None
+        limited = bool(limits.rate.limit) and slot is None and may_send
         if state.full or limited:
             mark, counts = send_rules.refusal_key(plan.sender), limited and self.limits.pause_after
             found = (yield (mark,) if counts else Unchecked((mark,)))[mark]
@@ -220,34 +228,35 @@ class MessageSender:
                 state = replace(state, pause_after=counts, violations=decode.violations(found))
         return state
 
-    def _with_slot(
-        self, plan: SendPlan, snapshot: Snapshot, state: SenderState
-    ) -> ReadOp[SenderState]:
-        """Add a free rate slot, if there is one; the clock is read after each store read."""
-        rate_slots, slot = self._slots_of(plan.sender), plan.slot
-        slots: dict[int, float | None] = {}
-        while rate_slots is not None:
-            if slot is not None:
-                used = decode.slot_used_at(snapshot[keys.rate_slot(plan.sender, slot)])
-                if slot_is_free(used, rate_slots.rate, self.moment()):
-                    return replace(state, slots=slots, slot=slot)
-                rate_slots.release(slot)  # another process took it first
+    def _is_free(self, plan: SendPlan, snapshot: Snapshot) -> bool:
+        """Whether the planned slot is free; the clock is read after the store."""
+        item = snapshot.items[keys.rate_slot(plan.sender, plan.slot or 0)]
+        return item is None or slot_is_free(
+            decode.slot_used_at(item), self.limits.rate, self.moment()
+        )
+
+    def _other_slot(self, plan: SendPlan) -> ReadOp[tuple[int | None, dict[int, float | None]]]:
+        """A free rate slot instead of the planned one, if there is one, and the use of all."""
+        rate_slots = self._slots_of(plan.sender)
+        while True:
+            if plan.slot is not None:
+                rate_slots.release(plan.slot)  # another process took it first
             slots = yield from used_slots(plan.sender)
             now = self.moment()
             rate_slots.update(slots, now)
-            slot = plan.slot = rate_slots.take(now)
-            if slot is None:
-                return replace(state, slots=slots)
-            snapshot = yield (keys.rate_slot(plan.sender, slot),)
-        return state
+            plan.slot = rate_slots.take(now)
+            if plan.slot is None:
+                return None, slots
+            if self._is_free(plan, (yield (keys.rate_slot(plan.sender, plan.slot),))):
+                return plan.slot, slots
 
-    def _slots_of(self, sender: str) -> RateSlots | None:
-        if not self.limits.rate.limit:
-            return None
-        if sender not in self._rate_slots:
+    def _slots_of(self, sender: str) -> RateSlots:
+        """The rate slots of a sender, if there is a limit."""
+        found = self._rate_slots.get(sender)
+        if found is None:
             first = self._runner.random_below(self.limits.rate.limit)
-            self._rate_slots[sender] = RateSlots(self.limits.rate, first)
-        return self._rate_slots[sender]
+            found = self._rate_slots[sender] = RateSlots(self.limits.rate, first)
+        return found
 
 
 def _ack_plan(

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, keys
@@ -46,39 +46,27 @@ _SPECS = 512
 _FRESH = codec.encode(task_types.FRESH)
 
 
-class ClaimAttempt:
+class ClaimAttempt(Struct, eq=False):
     """One call that claims: its terms, and what it may have committed so far, a claim or a wait."""
 
-    __slots__ = (
-        "asleep", "began", "caller", "identity", "limit", "looked", "over_budget", "task_wait",
-        "terms", "ttl", "unsettled", "window",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        identity: Identity,
-        ttl: float | None,
-        caller: callers.LocalCaller | None,
-        began: float,
-    ) -> None:
-        self.identity = identity
-        self.began = began
-        self.ttl = ttl
-        self.limit = 1
-        """How many tasks it claims at most."""
-        self.caller = None if identity.caller else caller
-        self.terms = callers.caller_terms(identity.caller, caller)
-        self.asleep: Callable[[], None] | None = None
-        """Called before each sleep of a wait."""
-        self.looked = False
-        """Whether this host has looked at the outside for a guard; it does so once in a call."""
-        self.over_budget: frozenset[str] = frozenset()
-        """Ready tasks that it passed over, since their budgets are used up."""
-        self.unsettled: tuple[task_types.ClaimRequest, ...] = ()
-        """The claims that it may have committed."""
-        self.task_wait: TaskWait | None = None
-        self.window: ReadyWindow | None = None
-        """The ready tasks that a waiter read when it woke, for the next choice only."""
+    identity: Identity
+    ttl: float | None
+    caller: callers.LocalCaller | None
+    terms: callers.CallerTerms
+    began: float
+    limit: int = 1
+    """How many tasks it claims at most."""
+    asleep: Callable[[], None] | None = None
+    """Called before each sleep of a wait."""
+    looked: bool = False
+    """Whether this host has looked at the outside for a guard; it does so once in a call."""
+    over_budget: frozenset[str] = frozenset()
+    """Ready tasks that it passed over, since their budgets are used up."""
+    unsettled: tuple[task_types.ClaimRequest, ...] = ()
+    """The claims that it may have committed."""
+    task_wait: TaskWait | None = None
+    window: ReadyWindow | None = None
+    """The ready tasks that a waiter read when it woke, for the next choice only."""
 
 
 class ClaimAttempts:
@@ -92,9 +80,9 @@ class ClaimAttempts:
 
     def new_attempt(self, identity: Identity, ttl: float | None) -> ClaimAttempt:
         """A call that claims, from now on."""
-        return ClaimAttempt(
-            identity, ttl, self._grants.current_caller(), self.runner.clock.monotonic()
-        )
+        caller = None if identity.caller else self._grants.current_caller()
+        terms = callers.caller_terms(identity.caller, caller)
+        return ClaimAttempt(identity, ttl, caller, terms, self.runner.clock.monotonic())
 
     def guarded(
         self,
@@ -178,10 +166,9 @@ class ClaimAttempts:
         """One attempt at a claim."""
         identity = attempt.identity
         own = keys.live(identity.actor.session) if identity.joined else ""
-        data = keys.data(request.task)
-        wanted = [keys.status(request.task), keys.owner(request.task)]
-        wanted += [key for key in (own, place, "" if blind else data) if key]
-        items = (yield tuple(wanted)).items
+        id_, data = request.task, keys.data(request.task)
+        wanted = (keys.status(id_), keys.owner(id_), own, place, "" if blind else data)
+        items = (yield tuple(filter(None, wanted))).items
         if own and items[own] is None:
             raise session_expired(identity)
         if place and items[place] is None:
@@ -239,7 +226,7 @@ class ClaimAttempts:
         item = done.items.get(key)
         if outcome.data is None and item is None:
             item = (yield Read(key))[key]
-        if (spec := decode_spec(item)) is not None:
+        if item is not None and (spec := decode_spec(item)) is not None:
             self._remember(outcome.task, spec)
             outcome = replace(
                 outcome,

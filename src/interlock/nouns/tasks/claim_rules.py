@@ -153,8 +153,9 @@ def _begin(
     outcome = _hold(changes, request, status, spec, blind=spec is None and not place)
     if spec is not None and not status.due:
         place = spec.ready_key(id_)
-    for key in (*request.listed, *([place] if place else ())):
-        changes.delete(key)
+    changes.delete(*request.listed)
+    if place:
+        changes.delete(place)
     changes.task_event("claimed", request.agent, id_)
     return outcome
 
@@ -206,7 +207,7 @@ def _hold(
     blind: bool = False,
 ) -> Claimed:
     """Make a worker the owner of a pending task."""
-    id_ = request.task
+    id_, owner = request.task, keys.owner(request.task)
     live = keys.live(request.session if request.ttl is None else request.claim)
     held = TaskOwner(
         id=request.claim,
@@ -220,8 +221,8 @@ def _hold(
         blind=blind,
     )
     changes.move(id_, "claim", "running", since=changes.now)
-    changes.rely(keys.owner(id_))
-    changes.put(keys.owner(id_), held)
+    changes.facts.relied[owner] = None
+    changes.put(owner, held)
     changes.put(keys.claims(request.session, id_), held.live)
     if request.ttl is not None:
         changes.put(live, liveness_value(held, id_), request.ttl)

@@ -85,14 +85,17 @@ class ClaimService(ClaimAttempts):
         self, identity: Identity, task: str, *, ttl: float | None, wait: float
     ) -> Op[task_outcomes.ClaimOutcome]:
         """Claim one task; with ``wait``, wait until it can be claimed."""
-        yield from self._require_budget(identity, task)
+        if not self.runner.knows_no_budget:
+            yield from self._require_budget(identity, task)
         attempt = self.new_attempt(identity, ttl)
         request = self.request_for(attempt, task)
-        if wait:
-            from interlock.nouns.tasks.claim_wait import TaskWait
+        if not wait:
+            claiming = self._claim_named(attempt, request)
+            return (yield from self.guarded(attempt, claiming, _claimed))
+        from interlock.nouns.tasks.claim_wait import TaskWait
 
-            actor = identity.actor.plain
-            attempt.task_wait = TaskWait(self.runner, self._grants, actor, request, attempt.terms)
+        actor = identity.actor.plain
+        attempt.task_wait = TaskWait(self.runner, self._grants, actor, request, attempt.terms)
         best = partial(self._claim_named, attempt, request)
         scope = f"{keys.TASKS}{keys.encode(task)}/"
         waiting = self._retry_until(attempt, scope, wait, best, task=task)
@@ -270,6 +273,8 @@ class ClaimService(ClaimAttempts):
         actor, blind = attempt.identity.actor, not self.runner.capabilities.transacts
         while True:
             outcome = yield from self._claim(attempt, request, None, blind=blind)
+            if isinstance(outcome, task_outcomes.Claimed):
+                return outcome
             if outcome == "stale":
                 yield from self._housekeeping.reclaim(actor, request.task)
             elif isinstance(outcome, task_outcomes.TaskBlocked) and outcome.on:
@@ -507,15 +512,18 @@ class ClaimService(ClaimAttempts):
         *,
         blind: bool,
     ) -> Op[task_outcomes.ClaimOutcome | str]:
-        identity, base = attempt.identity, (yield from self.runner.base())
-        guess = self._guess(attempt, request, place) if blind else {}
-        key, blinds = "" if place is None else place.key, iter((blind,))
-
-        def deciding() -> DecideOp[task_outcomes.ClaimOutcome | str]:
-            return self.deciding(attempt, request, base, key, blind=next(blinds, False))
-
+        if (base := self.runner.token_base) is None:
+            base = yield from self.runner.base()
+        key = "" if place is None else place.key
+        seeing = partial(self.deciding, attempt, request, base, key, blind=False)
+        deciding: Callable[[], DecideOp[task_outcomes.ClaimOutcome | str]] = seeing
+        guess = None
+        if blind:
+            guess = self._guess(attempt, request, place)
+            first = iter((self.deciding(attempt, request, base, key, blind=True),))
+            deciding = lambda: next(first, None) or seeing()  # noqa: E731
         attempt.unsettled = (request,)
-        done = yield from self.runner.change(deciding, identity.actor, guess)
+        done = yield from self.runner.change(deciding, attempt.identity.actor, guess)
         if isinstance(done.outcome, task_outcomes.Claimed):
             self.narrow()
             return (yield from self.with_token(done.outcome, done, base))

@@ -354,17 +354,19 @@ def transition(status: TaskStatus, act: str, state: State, **changes: Any) -> Ta
     sources, targets = TRANSITIONS[act]
     if status.state not in sources or state not in targets:
         raise AssertionError(f"{act} does not lead from {status.state} to {state}")
+    kept = {
+        "attempts": status.attempts,
+        "awaited": status.awaited,
+        "deadline": status.deadline,
+        "gated": status.gated,
+        "edits": status.edits,
+    }
     return TaskStatus(
         state=state,
-        attempts=changes.pop("attempts", status.attempts),
-        awaited=changes.pop("awaited", status.awaited),
-        deadline=changes.pop("deadline", status.deadline),
         trace=status.trace,
-        gated=changes.pop("gated", status.gated),
         guards=status.guards,
         evidence=status.evidence,
-        edits=changes.pop("edits", status.edits),
-        **changes,
+        **kept | changes,
     )
 
 

@@ -153,25 +153,27 @@ class TaskReader(FactReader[TaskFacts]):
 
     def learn(self, items: Mapping[str, Item | None], *, checked: bool = True) -> None:
         """Add the items of tasks, and whether other keys exist, to the facts."""
-        facts = self.facts
+        facts, base = self.facts, self.base
         if checked:
             self._checked.update(items)
         for key, item in items.items():
             if not key.startswith(keys.TASKS):
                 self._learn_other(key, item)
                 continue
-            task = keys.task_of(key)
-            match key.rpartition("/")[2]:
+            _, name, part = key.split("/", 2)
+            task = keys.decode(name) if "%" in name else name
+            written = 0 if item is None else base + item.revision
+            match part:
                 case "status":
-                    facts.statuses[task] = decode_status(item)
-                    facts.newest[task] = 0 if item is None else self.base + item.revision
-                    facts.oldest[task] = 0 if item is None else self.base + item.created
+                    facts.statuses[task] = None if item is None else _STATUS.read(item)
+                    facts.newest[task] = written
+                    facts.oldest[task] = 0 if item is None else base + item.created
                 case "owner":
-                    facts.claims[task] = decode_claim(item)
-                    facts.tokens[task] = 0 if item is None else self.base + item.revision
+                    facts.claims[task] = None if item is None else _CLAIM.read(item)
+                    facts.tokens[task] = written
                 case "data":
-                    facts.specs[task] = decode_spec(item)
-                    facts.written[task] = 0 if item is None else self.base + item.revision
+                    facts.specs[task] = None if item is None else _SPEC.read(item)
+                    facts.written[task] = written
                 case "notes":
                     facts.note_numbers[task] = decode_note_numbers(item)
                 case other:

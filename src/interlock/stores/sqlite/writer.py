@@ -99,7 +99,7 @@ class Writer:
 
     def run(self, work: Work, *, whole: bool = False) -> Committed | None:
         """Commit, and return when it is durable."""
-        job = WriteJob(work, self._deadline(), whole=whole)
+        job = WriteJob(work, self._deadline(), whole)
         if not self._at_once((job,)):
             waiter = threading.Lock()
             waiter.acquire()
@@ -198,15 +198,19 @@ class Writer:
             if not right.acquire(blocking=False) or self._closed:
                 return False
             try:
-                if not write_queue.try_enter() or self.delay(jobs) > 0:
+                if not write_queue.try_enter():
+                    return False
+                if self.delay(jobs) > 0:
+                    write_queue.leave()
                     return False
                 with self.using:
                     if ran := self._group(jobs, 0.0):
                         self.stuck = ""
                     write_queue.leave()
                     self._sync(jobs)
-            finally:
+            except BaseException:
                 write_queue.leave()
+                raise
             touched = self._engine.take_touched()
         finally:
             try:  # noqa: SIM105 - entering suppress() could be interrupted, too
@@ -341,7 +345,10 @@ class Writer:
             engine.begin(wait)
             for job in jobs:
                 engine.run(job)
-            self._commit(jobs)
+            try:
+                engine.commit()
+            except apsw.Error as error:
+                self._not_committed(jobs, error)
         except apsw.BusyError:
             engine.rollback()
             # With the lock no other process writes, unless our files are gone.
@@ -373,25 +380,23 @@ class Writer:
                 unknown = None if job.txn is None else OutcomeUnknown(trouble, job.txn.id)
                 job.error = job.error or gone or unknown or StoreAway(trouble)
 
-    def _commit(self, jobs: Sequence[WriteJob]) -> None:
+    def _not_committed(self, jobs: Sequence[WriteJob], error: apsw.Error) -> None:
+        """COMMIT failed; after an error of the disk it is unknown what became of it."""
         engine = self._engine
-        try:
-            engine.commit()
-        except apsw.IOError as error:
-            engine.rollback()
-            trouble = engine.translated(error, engine.db)
-            for job in jobs:
-                if isinstance(trouble, StoreMissing):
-                    job.error = trouble
-                elif job.txn is not None:
-                    job.error = OutcomeUnknown(str(trouble), job.txn.id)
-                elif len(jobs) == 1:
-                    job.error = trouble
-                else:  # what it saw of the others' may never have been
-                    self._again(job)
-        except apsw.Error as error:
-            engine.rollback()
+        engine.rollback()
+        if not isinstance(error, apsw.IOError):
             self._alone(jobs, error)
+            return
+        trouble = engine.translated(error, engine.db)
+        for job in jobs:
+            if isinstance(trouble, StoreMissing):
+                job.error = trouble
+            elif job.txn is not None:
+                job.error = OutcomeUnknown(str(trouble), job.txn.id)
+            elif len(jobs) == 1:
+                job.error = trouble
+            else:  # what it saw of the others' may never have been
+                self._again(job)
 
     def _alone(self, jobs: Sequence[WriteJob], error: Exception) -> None:
         """After a failed group: each job by itself, so one bad job does not fail the others."""
