@@ -183,6 +183,8 @@ def living_item(reader: ReadConnection, row: Row, now: int) -> Item | None:
 class ReplicaConnection(WriteConnection):
     """Runs the works of this host, replays the batches of the others."""
 
+    sends_written = False  # a batch of another host may be old by the time it is replayed
+
     def __init__(
         self,
         db: apsw.Connection,

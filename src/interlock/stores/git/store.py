@@ -197,7 +197,9 @@ class GitStore(SQLiteStore):
             self._patience = max(_PATIENCE, _PATIENCE_IN_LATENCIES * latency)
         super()._open(self._patience)
         self._shared = SharedLook(self._look)
-        feed = GitFeed(self._notifier, self._later, self._data_version, self._check)
+        feed = GitFeed(
+            self._notifier, self._later, self._data_version, self._check, self._same_files
+        )
         folder = self._notifier.folder
         feed.ahead = LookAhead(f"{folder}/look", self._refresh, feed.waiting, self.address.pace)
         self._feed = feed

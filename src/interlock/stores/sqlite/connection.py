@@ -31,6 +31,7 @@ from interlock.errors import InterlockError, StoreAway, StoreMissing, StoreTroub
 from interlock.store import (
     LIVE,
     LOG,
+    WAKE_SESSION,
     Committed,
     Item,
     Log,
@@ -44,7 +45,7 @@ from interlock.store import (
 from interlock.stores.marks import decode_mark, encode_mark, refusal
 from interlock.stores.sqlite import schema
 from interlock.stores.sqlite.files import OpenFiles
-from interlock.stores.sqlite.notify import Signal
+from interlock.stores.sqlite.notify import LONGEST_VALUES, Signal
 
 if TYPE_CHECKING:
     import asyncio
@@ -244,6 +245,9 @@ class ReadConnection:
 class WriteConnection(ReadConnection):
     """The connection that writes: the owner of the write lock runs jobs in one transaction."""
 
+    sends_written = True
+    """Whether a waiter may begin with what the commit wrote that signals it."""
+
     def __init__(
         self,
         db: apsw.Connection,
@@ -442,6 +446,10 @@ class WriteConnection(ReadConnection):
                 return gone
         return 0
 
+    def doubt_touched(self) -> None:
+        """It is unknown whether the changes are durable: what they wrote is not passed on."""
+        self._touched = [str(key) for key in self._touched]
+
     def take_touched(self) -> list[str]:
         """The keys that were changed since this was last asked, for the notifier."""
         touched, self._touched = self._touched, []
@@ -492,7 +500,12 @@ class WriteConnection(ReadConnection):
         uncache(entry, None)
         self._touched += (entry, *touched)
         if txn.signals:
-            self._touched.extend([Signal.of(key, revision) for key in txn.signals])
+            written: tuple[tuple[str, bytes], ...] = ()
+            if self.sends_written and txn.signals[0].startswith(WAKE_SESSION):
+                kept = [(put.key, put.value) for put in txn.puts if put.ttl is None]
+                if sum([len(value) for _, value in kept]) < LONGEST_VALUES:
+                    written = tuple(kept)
+            self._touched.extend([Signal.of(key, revision, written) for key in txn.signals])
 
     def _bound_wal(self) -> None:
         """SQLite checkpoints every 1,000 pages by itself; where that is not enough, insist."""

@@ -5,8 +5,12 @@ watch it creates an empty file named ``{socket}={scope}={scope}...``, or a few o
 are too many for one name.  A process that committed lists the folder, looks up the keys that it
 changed, and sends one datagram to each socket that is marked with one, without ever blocking.
 
+The waits of a session come one after the other, so its signals have a folder (``WAKE_SESSION``):
+one mark names the folder, and stays for the next wait.
+
 A datagram is one byte: its receiver reads the log.  If all that concerns the receiver are signals,
-it names them and their revision instead, and a waiter for such a signal needs no log.
+it is a ``Word`` instead: it names them and their revision, and has what their commits wrote, unless
+that is long.  A waiter for such a signal needs no log, and mostly no read.
 
 Why no wake-up is lost: the watcher creates its socket first and reads afterwards, the committer
 commits first and lists afterwards.  A full socket needs no further datagram, since its reader has
@@ -27,7 +31,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec import Struct
+
 from interlock.errors import StoreUnsuitable
+from interlock.store import WAKE_SESSION
 from interlock.stores.sqlite.files import make_side_folder
 
 if TYPE_CHECKING:
@@ -43,7 +51,11 @@ _UNSPELLED = re.compile(r"[\\=]")
 """What a name has a meaning for."""
 _TICK = 100_000_000
 _SECOND = 1_000_000_000
-_LONGEST_WORD = 400
+_LONGEST_DATAGRAM = 16_384
+LONGEST_VALUES = 4_096
+"""Bytes that a datagram has at most with values: what waits in sockets counts for its sender."""
+_KEPT = 64
+"""Marks that stay without a watch."""
 MANY = 4
 """So many datagrams at once may be all that there was room for."""
 LOOK = b"!"
@@ -51,18 +63,35 @@ LOOK = b"!"
 
 
 class Signal(str):
-    """The key of a signal, with the revision of the commit that sent it."""
+    """The key of a signal, with the revision of the commit that sent it, and what that wrote."""
 
-    __slots__ = ("revision",)
+    __slots__ = ("revision", "written")
 
     revision: int
+    written: tuple[tuple[str, bytes], ...]
 
     @classmethod
-    def of(cls, key: str, revision: int) -> Signal:
+    def of(cls, key: str, revision: int, written: tuple[tuple[str, bytes], ...]) -> Signal:
         """A signal of a commit."""
         signal = cls(key)
         signal.revision = revision
+        signal.written = written
         return signal
+
+
+class Word(Struct, frozen=True, array_like=True, gc=False):
+    """A datagram about signals: when it was sent, their revisions, and what their commits wrote.
+
+    ``sent`` is in nanoseconds of the clock that all processes of a boot share.
+    """
+
+    sent: int
+    signals: dict[str, int]
+    written: dict[int, dict[str, bytes]] = {}
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Word).decode
 
 
 class Notifier:
@@ -98,21 +127,17 @@ class Notifier:
             return
         # Most of what a commit writes is in folders that no process watches.
         tops = self._tops
-        seen = {
-            scope
-            for key in touched
-            if key[: key.find("/") + 1] in tops or "" in tops
-            for scope in _around(key)
-        }
-        scopes: dict[str, list[str]] = {}
-        for scope in seen & watched.keys():
-            for name in watched[scope]:
-                scopes.setdefault(name, []).append(scope)
-        for name, some in scopes.items():
+        concerned: dict[str, list[str]] = {}
+        for key in touched:
+            if key[: key.find("/") + 1] in tops or "" in tops:
+                for scope in _around(key):
+                    for name in watched.get(scope, ()):
+                        concerned.setdefault(name, []).append(key)
+        for name, some in concerned.items():
             ours = self.here.get(name)
             if ours is not None and ours.answer():
                 continue
-            word = _word(some, touched)
+            word = _word(some)
             if not self.send(name, word):
                 self._forget_folder()  # if it was created again, our handle leads nowhere
                 if not self.send(name, word):
@@ -228,6 +253,7 @@ class NotifySocket:
         self._notifier = notifier
         self._name = name
         self._marks: dict[str, int] = {}
+        """How many watches need each mark; none, if it only stays for the next one."""
         self.answer: Callable[[], bool] = lambda: False
         """Whether the listener knows already, since the commit was in its own event loop."""
         import socket
@@ -245,19 +271,29 @@ class NotifySocket:
     def listen(self, scopes: tuple[str, ...]) -> None:
         """Ask to be notified of these scopes."""
         for mark in self._marked(scopes):
+            if mark not in self._marks:
+                self._make(mark)
             self._marks[mark] = self._marks.get(mark, 0) + 1
-            if self._marks[mark] == 1:
-                path = f"{self._notifier.folder}/{mark}"
-                with suppress(OSError):  # no folder any more: the backstop serves
-                    os.close(os.open(path, _NEW_MARK, 0o600))
 
-    def unlisten(self, scopes: tuple[str, ...]) -> None:
-        """Remove the marks of these scopes that no other watch here needs."""
+    def unlisten(self, scopes: tuple[str, ...]) -> bool:
+        """Remove the marks of these scopes that no other watch here needs; whether they stay."""
+        stays = signal_folder(scopes) is not None and len(self._marks) <= _KEPT
         for mark in self._marked(scopes):
             self._marks[mark] -= 1
-            if not self._marks[mark]:
+            if not self._marks[mark] and not stays:
                 del self._marks[mark]
                 self._notifier.remove(mark)
+        return stays
+
+    def mark_again(self) -> None:
+        """Make the marks again, if another program removed them."""
+        for mark in self._marks:
+            self._make(mark)
+
+    def _make(self, mark: str) -> None:
+        path = f"{self._notifier.folder}/{mark}"
+        with suppress(OSError):  # no folder any more: the backstop serves
+            os.close(os.open(path, _NEW_MARK, 0o600))
 
     def wake(self) -> None:
         """Notify it ourselves."""
@@ -268,7 +304,7 @@ class NotifySocket:
         """Receive all datagrams that were sent to it."""
         found: list[bytes] = []
         with suppress(BlockingIOError):
-            while word := self.socket.recv(_LONGEST_WORD):
+            while word := self.socket.recv(_LONGEST_DATAGRAM):
                 found.append(word)
         return found
 
@@ -287,7 +323,8 @@ class NotifySocket:
     def _marked(self, scopes: tuple[str, ...]) -> Iterator[str]:
         """The names of the files that ask for these scopes, as many scopes in each as fit."""
         mark = self._name
-        for spelled in dict.fromkeys(map(_spelled, scopes)):
+        folder = signal_folder(scopes)
+        for spelled in dict.fromkeys(map(_spelled, scopes if folder is None else (folder,))):
             if mark != self._name and len(f"{mark}={spelled}".encode()) > _LONGEST_NAME:
                 yield mark
                 mark = self._name
@@ -312,27 +349,38 @@ def _parsed(name: str) -> tuple[str, list[str]]:
     return socket, [spelled.replace("\\", "/") for spelled in marked]
 
 
-def _word(scopes: list[str], touched: Iterable[str]) -> bytes:
-    """The datagram for a socket that listens to these scopes."""
-    signals = [each for each in touched if type(each) is Signal and each in scopes]
-    if {*scopes} != {*signals}:
-        return LOOK
-    word = "\n".join(f"{each.revision} {each}" for each in signals).encode()
-    return word if len(word) < _LONGEST_WORD else LOOK
-
-
-def signals_of(words: list[bytes]) -> dict[str, int] | None:
-    """The signals that datagrams name, each with its revision; None if the log is to be read."""
-    if not words or len(words) >= MANY or LOOK in words:
+def signal_folder(scopes: tuple[str, ...]) -> str | None:
+    """The folder of the signal that these scopes name, if its mark is that of the folder."""
+    scope = scopes[0]
+    if len(scopes) > 1 or scope[-1:] == "/" or not scope.startswith(WAKE_SESSION):
         return None
-    found: dict[str, int] = {}
+    return scope[: scope.rfind("/") + 1]
+
+
+def _word(concerned: list[str]) -> bytes:
+    """The datagram for a socket that these keys concern."""
+    signals: dict[str, int] = {}
+    written: dict[int, dict[str, bytes]] = {}
+    for each in concerned:
+        if type(each) is not Signal:
+            return LOOK
+        signals[each] = each.revision
+        written[each.revision] = dict(each.written)
+    sent = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    word = _encode(Word(sent, signals, written))
+    if len(word) > LONGEST_VALUES:
+        word = _encode(Word(sent, signals))
+    return word if len(word) < _LONGEST_DATAGRAM else LOOK
+
+
+def words_of(datagrams: list[bytes]) -> list[Word] | None:
+    """What datagrams say about signals; None if the log is to be read."""
+    if not datagrams or len(datagrams) >= MANY or LOOK in datagrams:
+        return None
     try:
-        for line in b"\n".join(words).decode().split("\n"):
-            revision, _, key = line.partition(" ")
-            found[key] = int(revision)
-    except ValueError:  # an odd datagram
+        return [_decode(each) for each in datagrams]
+    except msgspec.MsgspecError:  # an odd datagram
         return None
-    return found
 
 
 def _around(key: str) -> Iterator[str]:

@@ -150,7 +150,9 @@ class SQLiteStore(BlockingStore):
                 raise files.full(self.path) from None
             raise StoreReadOnly(f"{folder}: {error.strerror}; change its permissions") from None
         self._engine, self._writer = self._make_writer(db, patience)
-        self._feed = ChangeFeed(self._notifier, self._later, self._data_version, self._check)
+        self._feed = ChangeFeed(
+            self._notifier, self._later, self._data_version, self._check, self._same_files
+        )
 
     def _make_writer(self, db: apsw.Connection, patience: float) -> tuple[WriteConnection, Writer]:
         engine = WriteConnection(db, self.path, self._notifier.notify, self._files)
@@ -494,6 +496,15 @@ class SQLiteStore(BlockingStore):
         )
         error = self._engine.refuse(decode_mark(mark)) if isinstance(mark, str) else None
         return rows, int(trimmed), error
+
+    def _same_files(self) -> bool:
+        """Whether our files are those of the store, as after a read."""
+        try:
+            with self._reading:
+                self._files.check(self._read_connection().db)
+        except (StoreTrouble, apsw.Error):
+            return False
+        return True
 
     def _data_version(self) -> int:
         return self._ask(lambda reader: int(str(reader.db.pragma("data_version"))))

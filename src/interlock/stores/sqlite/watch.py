@@ -8,7 +8,12 @@ listens: these must not depend on when that loop continues.
 
 A new watch reads the log from its revision on.  The watch of one signal leaves that to its first
 ``take``: its waiter mostly reads something before it sleeps, and a read at the revision of the
-watch shows that nothing came in between (``saw``).
+watch shows that nothing came in between (``saw``).  If the mark of its folder stands since an
+earlier wait, nothing can have come without a datagram, and nothing is read.
+
+A datagram about a signal has what its commit wrote, a moment after that was durable.  The watch
+passes it on if it is fresh and our files still are those of the store, as they would be for a read:
+a process that was suspended may find a datagram of an hour ago, and reads.
 
 While a watch waits, ``PRAGMA data_version`` shows every second whether the file changed without a
 notification.  That backstop is for a committer that was killed before it notified, and for
@@ -27,15 +32,17 @@ from typing import TYPE_CHECKING
 
 from interlock.errors import StoreMoved, StoreTrouble
 from interlock.steps import finish_future, wait_for_future
-from interlock.store import LOG, WAKE, Change, Resync, Scope, scopes
+from interlock.store import LOG, WAKE, Change, Item, Resync, Scope, scopes
 from interlock.stores.derived import finish_from_thread
 from interlock.stores.sqlite.connection import ROWS_AT_ONCE
-from interlock.stores.sqlite.notify import Notifier, NotifySocket, signals_of
+from interlock.stores.sqlite.notify import Notifier, NotifySocket, Word, signal_folder, words_of
 
 if TYPE_CHECKING:
     import asyncio
 
 BACKSTOP = 1.0
+FRESH = 200_000_000
+"""Nanoseconds for which the word of a datagram counts: less than the shortest ttl."""
 
 Rows = list[tuple[int, str, bytes, str]]
 
@@ -60,8 +67,10 @@ class ChangeFeed:
         later: Callable[[int], tuple[Rows, int, StoreTrouble | None]],
         data_version: Callable[[], int],
         check: Callable[[], None],
+        same_files: Callable[[], bool],
     ) -> None:
         self.check = check
+        self._same_files = same_files
         self._notifier = notifier
         self._later = later
         self._data_version = data_version
@@ -72,6 +81,10 @@ class ChangeFeed:
         """The watches that may have missed something between their revision and their mark."""
         self._socket: NotifySocket | None = None
         self._without_socket = False
+        self._marked: dict[str, int] = {}
+        """The folders of signals whose marks stand, with a revision that was read after that."""
+        self._untaken = 0
+        """The revision of the last signal that no watch was there for."""
         self._seen = 0
         self._version = -1
         self._looked = 0.0
@@ -93,19 +106,32 @@ class ChangeFeed:
             if lone:
                 self._looked = time.monotonic()
             if watch.is_signal and (lone or self._seen <= after):
+                if not self._told_since(watch, after):
+                    self.behind = (*self.behind, watch)
                 self._seen = after if lone else self._seen
                 watch.signalled = after
-                self.behind = (*self.behind, watch)
             else:
                 self._catch_up(watch, after)
             self._index.add(watch)
             return watch
 
+    def _told_since(self, watch: SQLiteWatch, after: int) -> bool:
+        """Whether each signal to this watch after that revision is, or will be, a datagram here."""
+        since = self._marked.get(watch.folder or "")
+        return since is not None and max(since, self._seen, self._untaken) <= after
+
     def saw(self, behind: tuple[SQLiteWatch, ...], revision: int) -> None:
         """A read that began after these watches were opened found the store at this revision."""
         with self._lock:
             same = [watch for watch in behind if revision <= watch.signalled]
-            self.behind = tuple([watch for watch in self.behind if watch not in same])
+            self._no_longer_behind(same, revision)
+
+    def _no_longer_behind(self, watches: Sequence[SQLiteWatch], revision: int) -> None:
+        """All up to this revision is known, which was read after these watches had their marks."""
+        for watch in watches:
+            if watch.folder is not None and watch in self.behind and self._socket is not None:
+                self._marked.setdefault(watch.folder, revision)
+        self.behind = tuple([watch for watch in self.behind if watch not in watches])
 
     def close_watch(self, watch: SQLiteWatch) -> None:
         """Remove a watch from the feed."""
@@ -113,8 +139,8 @@ class ChangeFeed:
             self.behind = tuple([each for each in self.behind if each is not watch])
             if watch in self._index.watches:
                 self._index.remove(watch)
-                if self._socket is not None:
-                    self._socket.unlisten(watch.scopes)
+                if self._socket is not None and not self._socket.unlisten(watch.scopes):
+                    self._marked.pop(watch.folder or "", None)
 
     def take(self, watch: SQLiteWatch) -> list[Change | Resync]:
         """The changes that have arrived for this watch, once."""
@@ -191,7 +217,7 @@ class ChangeFeed:
                         listener.loop.remove_reader(self._socket.socket.fileno())
             if self._socket is not None:
                 self._socket.close()
-            self._socket, self._loops = None, {}
+            self._socket, self._loops, self._marked = None, {}, {}
             self._wake_all()
             self._guard.notify_all()
 
@@ -200,6 +226,7 @@ class ChangeFeed:
         if self._socket is not None:
             self._socket.socket.close()
         self._socket, self._loops, self._index, self.behind = None, {}, WatchIndex(), ()
+        self._marked = {}
         self._lock = threading.RLock()
         self._guard = threading.Condition(self._lock)
 
@@ -262,19 +289,30 @@ class ChangeFeed:
         for watch in self._index.watches:
             watch.wake()
 
-    def _ring(self, words: list[bytes]) -> bool:
+    def _ring(self, datagrams: list[bytes]) -> bool:
         """Deliver the signals that datagrams name; False if the log has to be read.
 
         Only to watches of that one key, which have no other change to keep the order with.
         """
-        signals = signals_of(words)
-        if signals is None or not self._index.only_signals(signals):
+        words = words_of(datagrams)
+        if words is None or not all(self._index.only_signals(word.signals) for word in words):
             return False
-        for key, revision in signals.items():
-            if revision > self._seen:
-                self._index.signal(key, revision)
+        for word in words:
+            for key, revision in word.signals.items():
+                if revision > self._seen:
+                    written = self._current(word, revision)
+                    if not self._index.signal(key, revision, written):
+                        self._untaken = max(self._untaken, revision)
         self._guard.notify_all()
         return True
+
+    def _current(self, word: Word, revision: int) -> tuple[Item, ...]:
+        """What a commit wrote that signals; nothing, if its reader should read that by itself."""
+        written = word.written.get(revision)
+        age = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - word.sent
+        if not written or not 0 <= age < FRESH or not self._same_files():
+            return ()
+        return tuple([Item(key, value, revision, 0) for key, value in written.items()])
 
     def _pump(self, *, notified: bool) -> None:
         """Deliver what is new to the watches."""
@@ -284,7 +322,10 @@ class ChangeFeed:
                 return
             self._version = version
         seen, self._seen = self._seen, self._advance(self._index, self._seen)
-        self.behind = ()
+        self._no_longer_behind(self.behind, self._seen)
+        late = not notified and any(watch.arrived for watch in self._index.watches)
+        if late and self._socket is not None:
+            self._socket.mark_again()  # no datagram came: the marks may have been removed
         if self._moved is not None:
             self._wake_all()
         if (self._seen > seen or self._moved) and self._listener is not None:  # threads wait, too
@@ -358,13 +399,18 @@ class WatchIndex:
         watching = [watch for key in keys for watch in self._watching(key)]
         return all(len(watch.scopes) == 1 and watch.scopes[0] in keys for watch in watching)
 
-    def signal(self, key: str, revision: int) -> None:
-        """Deliver a signal before its log row is read, and not again with the row."""
-        for watch in self._by_scope.get(key, ()):
+    def signal(self, key: str, revision: int, written: tuple[Item, ...]) -> bool:
+        """Deliver a signal before its log row is read, and not again with the row.
+
+        Returns whether a watch was there for it.
+        """
+        watches = self._by_scope.get(key, ())
+        for watch in watches:
             if revision > watch.signalled:
                 watch.signalled = revision
-                watch.arrived.append(Change(revision, key))
+                watch.arrived.append(Change(revision, key, written=written))
                 watch.wake()
+        return bool(watches)
 
     def deliver(self, rows: Rows) -> None:
         """Give each watch what concerns it of these log rows, and wake those with changes.
@@ -404,6 +450,8 @@ class SQLiteWatch:
         self.sleeper: asyncio.Future[None] | None = None
         self.is_signal = len(scopes) == 1 and scopes[0].startswith(WAKE) and scopes[0][-1] != "/"
         """Whether it waits for one signal alone."""
+        self.folder = signal_folder(scopes)
+        """The folder that its mark names instead of the signal."""
         self.signalled = 0
         """The revision of the last signal that came before its log row, or where it begins."""
         self._feed = feed

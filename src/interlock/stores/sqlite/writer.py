@@ -367,6 +367,7 @@ class Writer:
             engine.files.check(engine.db)
             engine.wal.sync()
         except (StoreMissing, OSError, apsw.Error) as error:
+            engine.doubt_touched()
             trouble = engine.wal.trouble or str(error)
             gone = engine.files.recheck(engine.db) and StoreMissing(engine.files.gone)
             for job in jobs:
