@@ -90,15 +90,14 @@ def test_a_signal_that_another_watch_received_is_found_in_the_log(
     first = store.watch(ONE, store.read().revision)
     store.read()
     queued = signal(store)
-    if plain:  # its datagram only says that there is something to read
-        both = store.watch(("k/", "wake/session/ses_a/"), queued)
+    scopes = ("k/", "wake/session/ses_a/") if plain else "other/"  # plain: with other changes
+    beside = store.watch(scopes, queued)
     revision = signal(other, TWO)
     store._feed._listen(store._feed._socket, PATIENCE)
     second = store.watch(TWO, queued)
     assert [(each.revision, each.key) for each in changes(second)] == [(revision, TWO)]
     first.close()
-    if plain:
-        both.close()
+    beside.close()
 
 
 def changes(watch: SQLiteWatch) -> list[Change]:

@@ -42,6 +42,7 @@ from interlock.stores.git.repository import Repository
 from interlock.stores.marks import decode_mark
 from interlock.stores.sqlite.connection import NANO, ReadConnection, Row, WriteConnection
 from interlock.stores.sqlite.files import OpenFiles
+from interlock.stores.sqlite.notify import CommitNote
 
 FORMAT = 1
 MARKER = "interlock.json"
@@ -189,7 +190,7 @@ class ReplicaConnection(WriteConnection):
         self,
         db: apsw.Connection,
         path: str,
-        notify: Callable[[list[str]], None],
+        notify: Callable[[Sequence[CommitNote]], None],
         files: OpenFiles,
         repository: Repository,
     ) -> None:

@@ -31,7 +31,6 @@ from interlock.errors import InterlockError, StoreAway, StoreMissing, StoreTroub
 from interlock.store import (
     LIVE,
     LOG,
-    WAKE_SESSION,
     Committed,
     Item,
     Log,
@@ -45,7 +44,7 @@ from interlock.store import (
 from interlock.stores.marks import decode_mark, encode_mark, refusal
 from interlock.stores.sqlite import schema
 from interlock.stores.sqlite.files import OpenFiles
-from interlock.stores.sqlite.notify import LONGEST_VALUES, Signal
+from interlock.stores.sqlite.notify import CommitNote
 
 if TYPE_CHECKING:
     import asyncio
@@ -246,13 +245,13 @@ class WriteConnection(ReadConnection):
     """The connection that writes: the owner of the write lock runs jobs in one transaction."""
 
     sends_written = True
-    """Whether a waiter may begin with what the commit wrote that signals it."""
+    """Whether a watch is sent what a commit wrote."""
 
     def __init__(
         self,
         db: apsw.Connection,
         path: str,
-        notify: Callable[[list[str]], None],
+        notify: Callable[[Sequence[CommitNote]], None],
         files: OpenFiles,
     ) -> None:
         self.files = files
@@ -265,7 +264,7 @@ class WriteConnection(ReadConnection):
         self._path = path
         self.shown = path
         """The store in messages about its mark."""
-        self._touched: list[str] = []
+        self._touched: list[CommitNote] = []
         self._kept = 0
         self._last = 0
         self._quiet = 0
@@ -447,11 +446,11 @@ class WriteConnection(ReadConnection):
         return 0
 
     def doubt_touched(self) -> None:
-        """It is unknown whether the changes are durable: what they wrote is not passed on."""
-        self._touched = [str(key) for key in self._touched]
+        """It is unknown whether the commits are durable: what they wrote is not passed on."""
+        self._touched = [replace(commit, durable=False) for commit in self._touched]
 
-    def take_touched(self) -> list[str]:
-        """The keys that were changed since this was last asked, for the notifier."""
+    def take_touched(self) -> list[CommitNote]:
+        """The commits since this was last asked, for the notifier."""
         touched, self._touched = self._touched, []
         return touched
 
@@ -470,22 +469,20 @@ class WriteConnection(ReadConnection):
         self._last = revision = self._last + 1
         self._jobs += 1
         starts, now = self.times()
-        execute, uncache, touched = self._execute, self._cache.pop, []
+        execute, uncache, lines = self._execute, self._cache.pop, []
         for put in txn.puts:
             key = put.key
             uncache(key, None)
-            touched.append(key)
+            lines.append("+" + key)
             expires = None if put.ttl is None else starts + int(put.ttl * NANO)
             if txn.quiet:
                 execute(_PUT_QUIETLY, (key, put.value, revision, expires, now))
             else:
                 execute(_PUT, (key, put.value, revision, txn.id, txn.hash, expires, now))
-        lines = ["+" + key for key in touched]
         for key in txn.deletes:
             uncache(key, None)
             execute("DELETE FROM item WHERE key = ?", (key,))
             if self.db.changes() and not key.startswith(LIVE):
-                touched.append(key)
                 lines.append("-" + key)
         if txn.quiet:
             self._quiet = revision
@@ -498,14 +495,8 @@ class WriteConnection(ReadConnection):
         )
         entry = LOG + txn.id
         uncache(entry, None)
-        self._touched += (entry, *touched)
-        if txn.signals:
-            written: tuple[tuple[str, bytes], ...] = ()
-            if self.sends_written and txn.signals[0].startswith(WAKE_SESSION):
-                kept = [(put.key, put.value) for put in txn.puts if put.ttl is None]
-                if sum([len(value) for _, value in kept]) < LONGEST_VALUES:
-                    written = tuple(kept)
-            self._touched.extend([Signal.of(key, revision, written) for key in txn.signals])
+        puts = txn.puts if self.sends_written else ()
+        self._touched.append(CommitNote(revision, entry, lines, puts))
 
     def _bound_wal(self) -> None:
         """SQLite checkpoints every 1,000 pages by itself; where that is not enough, insist."""

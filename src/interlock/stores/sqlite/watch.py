@@ -11,9 +11,12 @@ A new watch reads the log from its revision on.  The watch of one signal leaves 
 watch shows that nothing came in between (``saw``).  If the mark of its folder stands since an
 earlier wait, nothing can have come without a datagram, and nothing is read.
 
-A datagram about a signal has what its commit wrote, a moment after that was durable.  The watch
-passes it on if it is fresh and our files still are those of the store, as they would be for a read:
-a process that was suspended may find a datagram of an hour ago, and reads.
+A datagram has what its commit changed.  If it is the commit after the last one that the feed knows,
+the log need not be read.  A signal for one watch alone has no order to keep, and needs no log.
+
+A datagram also has what the commit wrote, a moment after that was durable.  A watch passes it on if
+it is fresh and our files still are those of the store, as they would be for a read: a process that
+was suspended may find a datagram of an hour ago, and reads.
 
 While a watch waits, ``PRAGMA data_version`` shows every second whether the file changed without a
 notification.  That backstop is for a committer that was killed before it notified, and for
@@ -26,16 +29,23 @@ import math
 import select
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from interlock.errors import StoreMoved, StoreTrouble
 from interlock.steps import finish_future, wait_for_future
-from interlock.store import LOG, WAKE, Change, Item, Resync, Scope, scopes
+from interlock.store import LOG, TOLD, WAKE, Change, Item, Resync, Scope, scopes
 from interlock.stores.derived import finish_from_thread
 from interlock.stores.sqlite.connection import ROWS_AT_ONCE
-from interlock.stores.sqlite.notify import Notifier, NotifySocket, Word, signal_folder, words_of
+from interlock.stores.sqlite.notify import (
+    Notifier,
+    NotifySocket,
+    Row,
+    Word,
+    signal_folder,
+    words_of,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -295,24 +305,55 @@ class ChangeFeed:
         Only to watches of that one key, which have no other change to keep the order with.
         """
         words = words_of(datagrams)
-        if words is None or not all(self._index.only_signals(word.signals) for word in words):
+        if words is None:
             return False
         for word in words:
-            for key, revision in word.signals.items():
-                if revision > self._seen:
-                    written = self._current(word, revision)
-                    if not self._index.signal(key, revision, written):
-                        self._untaken = max(self._untaken, revision)
+            rows = [row for row in word.rows if row.revision > self._seen]
+            if self._follows(rows):
+                for row in rows:
+                    self._index.give(row.revision, row.lines, self._current(word, row))
+                    self._seen = row.revision
+                self._index.wake()
+            elif not self._signal(word, rows):
+                return False
         self._guard.notify_all()
         return True
 
-    def _current(self, word: Word, revision: int) -> tuple[Item, ...]:
-        """What a commit wrote that signals; nothing, if its reader should read that by itself."""
-        written = word.written.get(revision)
+    def _follows(self, rows: Sequence[Row]) -> bool:
+        """Whether these are all commits since the last one that the feed knows.
+
+        A watch that is behind may have missed a commit of this process before its mark was made.
+        """
+        position = self._seen
+        skipped = set[int]() if self._socket is None else self._socket.skipped
+        for row in rows:
+            while position + 1 in skipped:
+                position += 1
+            if row.revision != position + 1:
+                return False
+            position = row.revision
+        if self.behind or not self._index.watches:
+            return False
+        skipped.difference_update([each for each in tuple(skipped) if each <= position])
+        return True
+
+    def _signal(self, word: Word, rows: Sequence[Row]) -> bool:
+        """Deliver signals out of their order, if there is nothing else; False if there is."""
+        found = [(row, row.signals) for row in rows]
+        if any(signals is None or not self._index.only_signals(signals) for _, signals in found):
+            return False
+        for row, signals in found:
+            for key in signals or ():
+                if not self._index.signal(key, row.revision, self._current(word, row)):
+                    self._untaken = max(self._untaken, row.revision)
+        return True
+
+    def _current(self, word: Word, row: Row) -> tuple[Item, ...]:
+        """What a commit wrote; nothing, if a reader should read that by itself."""
         age = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - word.sent
-        if not written or not 0 <= age < FRESH or not self._same_files():
+        if not row.written or not 0 <= age < FRESH or not self._same_files():
             return ()
-        return tuple([Item(key, value, revision, 0) for key, value in written.items()])
+        return tuple([Item(key, value, row.revision, 0) for key, value in row.written.items()])
 
     def _pump(self, *, notified: bool) -> None:
         """Deliver what is new to the watches."""
@@ -420,10 +461,20 @@ class WatchIndex:
         for revision, id_, value, touched in rows:
             for watch in self._watching(LOG + id_):
                 watch.arrived.append(Change(revision, LOG + id_, value=value))
-            for line in touched.split("\n") if touched else ():
-                for watch in self._watching(line[1:]):
-                    if revision > watch.signalled:
-                        watch.arrived.append(Change(revision, line[1:], deleted=line[0] == "-"))
+            self.give(revision, touched.split("\n") if touched else ())
+        self.wake()
+
+    def give(self, revision: int, lines: Iterable[str], written: tuple[Item, ...] = ()) -> None:
+        """Give each watch what concerns it of the lines of one commit."""
+        for line in lines:
+            key, deleted = line[1:], line[0] == "-"
+            for watch in self._watching(key):
+                if revision > watch.signalled:
+                    along = written if key.startswith(TOLD) else ()
+                    watch.arrived.append(Change(revision, key, deleted=deleted, written=along))
+
+    def wake(self) -> None:
+        """Wake those with changes."""
         for watch in self.watches:
             if watch.arrived:
                 watch.wake()

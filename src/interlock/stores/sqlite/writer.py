@@ -52,6 +52,7 @@ from interlock.errors import (
 from interlock.store import Committed, Work
 from interlock.stores.sqlite.connection import WriteConnection, WriteJob
 from interlock.stores.sqlite.files import make_side_folder
+from interlock.stores.sqlite.notify import CommitNote
 from interlock.threads import background
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ class Writer:
         """The life of the writer thread: it always answers the jobs that wait."""
         while self._wait_for_jobs():
             jobs: list[WriteJob] = []
-            touched: list[str] = []
+            touched: list[CommitNote] = []
             try:
                 # The right first: the turn belongs to the process, so two threads would share
                 # it, and the first to leave would leave for both.
