@@ -198,7 +198,12 @@ class GitStore(SQLiteStore):
         super()._open(self._patience)
         self._shared = SharedLook(self._look)
         feed = GitFeed(
-            self._notifier, self._later, self._data_version, self._check, self._same_files
+            self._notifier,
+            self._later,
+            self._data_version,
+            self._check,
+            same_files=self._same_files,
+            committed=self._committed,
         )
         folder = self._notifier.folder
         feed.ahead = LookAhead(f"{folder}/look", self._refresh, feed.waiting, self.address.pace)

@@ -151,7 +151,12 @@ class SQLiteStore(BlockingStore):
             raise StoreReadOnly(f"{folder}: {error.strerror}; change its permissions") from None
         self._engine, self._writer = self._make_writer(db, patience)
         self._feed = ChangeFeed(
-            self._notifier, self._later, self._data_version, self._check, self._same_files
+            self._notifier,
+            self._later,
+            self._data_version,
+            self._check,
+            same_files=self._same_files,
+            committed=self._committed,
         )
 
     def _make_writer(self, db: apsw.Connection, patience: float) -> tuple[WriteConnection, Writer]:
@@ -505,6 +510,10 @@ class SQLiteStore(BlockingStore):
         except (StoreTrouble, apsw.Error):
             return False
         return True
+
+    def _committed(self) -> int:
+        """The latest revision that this object committed."""
+        return self._engine.seen
 
     def _data_version(self) -> int:
         return self._ask(lambda reader: int(str(reader.db.pragma("data_version"))))

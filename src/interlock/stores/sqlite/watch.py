@@ -16,7 +16,9 @@ the log need not be read.  A signal for one watch alone has no order to keep, an
 
 A datagram also has what the commit wrote, a moment after that was durable.  A watch passes it on if
 it is fresh and our files still are those of the store, as they would be for a read: a process that
-was suspended may find a datagram of an hour ago, and reads.
+was suspended may find a datagram of an hour ago, and reads.  A watch of more than a signal passes
+it on only to a ``take`` that waited for it, and only if this process has not committed since: what
+was done before a call of ``take`` is not to be overlooked by that call.
 
 While a watch waits, ``PRAGMA data_version`` shows every second whether the file changed without a
 notification.  That backstop is for a committer that was killed before it notified, and for
@@ -77,10 +79,13 @@ class ChangeFeed:
         later: Callable[[int], tuple[Rows, int, StoreTrouble | None]],
         data_version: Callable[[], int],
         check: Callable[[], None],
+        *,
         same_files: Callable[[], bool],
+        committed: Callable[[], int],
     ) -> None:
         self.check = check
         self._same_files = same_files
+        self._committed = committed
         self._notifier = notifier
         self._later = later
         self._data_version = data_version
@@ -311,7 +316,8 @@ class ChangeFeed:
             rows = [row for row in word.rows if row.revision > self._seen]
             if self._follows(rows):
                 for row in rows:
-                    self._index.give(row.revision, row.lines, self._current(word, row))
+                    sent = word.sent if row.revision > self._committed() else 0
+                    self._index.give(row.revision, row.lines, self._current(word, row), sent)
                     self._seen = row.revision
                 self._index.wake()
             elif not self._signal(word, rows):
@@ -464,13 +470,23 @@ class WatchIndex:
             self.give(revision, touched.split("\n") if touched else ())
         self.wake()
 
-    def give(self, revision: int, lines: Iterable[str], written: tuple[Item, ...] = ()) -> None:
-        """Give each watch what concerns it of the lines of one commit."""
+    def give(
+        self,
+        revision: int,
+        lines: Iterable[str],
+        written: tuple[Item, ...] = (),
+        sent: float = 0,
+    ) -> None:
+        """Give each watch what concerns it of the lines of one commit.
+
+        What it has ``written`` is for signals, and for a ``take`` that began before ``sent``.
+        """
         for line in lines:
             key, deleted = line[1:], line[0] == "-"
             for watch in self._watching(key):
                 if revision > watch.signalled:
-                    along = written if key.startswith(TOLD) else ()
+                    told = key.startswith(TOLD) and (watch.is_signal or watch.asked < sent)
+                    along = written if told else ()
                     watch.arrived.append(Change(revision, key, deleted=deleted, written=along))
 
     def wake(self) -> None:
@@ -503,6 +519,8 @@ class SQLiteWatch:
         """Whether it waits for one signal alone."""
         self.folder = signal_folder(scopes)
         """The folder that its mark names instead of the signal."""
+        self.asked = math.inf
+        """Since when a ``take`` waits, in nanoseconds of the monotonic clock."""
         self.signalled = 0
         """The revision of the last signal that came before its log row, or where it begins."""
         self._feed = feed
@@ -525,7 +543,11 @@ class SQLiteWatch:
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""
         self._feed.check()
-        self._feed.wait(self, timeout)
+        self.asked = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        try:
+            self._feed.wait(self, timeout)
+        finally:
+            self.asked = math.inf
         return self._feed.take(self)
 
     async def take_async(self, timeout: float | None) -> list[Change | Resync]:
@@ -536,11 +558,12 @@ class SQLiteWatch:
 
             loop = asyncio.get_running_loop()
             self.sleeper = loop.create_future()
+            self.asked = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
             try:
                 self._feed.sleep(self, loop)
                 await wait_for_future(self.sleeper, timeout)
             finally:
-                self.sleeper = None
+                self.sleeper, self.asked = None, math.inf
             self._feed.refuse(self)
         return self._feed.take(self)
 

@@ -1,18 +1,20 @@
-"""Signals to the waiters of a session: a mark that stays, and datagrams that have the items."""
+"""Datagrams that say what a commit changed and wrote; the mark of a session that stays."""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
+from tests.processes.helpers import until
 from tests.stores.sqlite.test_notify import PATIENCE, names
 
 from interlock.errors import OutcomeUnknown
-from interlock.store import Change, Committed, Item, Put, Txn
+from interlock.store import Change, Committed, Item, Put, Resync, Txn
 from interlock.stores.sqlite import SQLiteStore, notify
 from interlock.stores.sqlite import watch as watch_module
 from interlock.stores.sqlite.notify import Notifier
@@ -101,7 +103,11 @@ def test_a_signal_that_another_watch_received_is_found_in_the_log(
 
 
 def changes(watch: SQLiteWatch) -> list[Change]:
-    return [each for each in watch.take(0.0) if isinstance(each, Change)]
+    return changes_of(watch.take(0.0))
+
+
+def changes_of(found: list[Change | Resync]) -> list[Change]:
+    return [each for each in found if isinstance(each, Change)]
 
 
 def test_a_mark_does_not_speak_for_a_commit_before_it(
@@ -238,3 +244,88 @@ def test_waits_of_many_threads_lose_no_signal(
     for thread in threads:
         thread.join(PATIENCE)
     assert failed == []
+
+
+@pytest.fixture
+def listening(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> SQLiteWatch:
+    """A watch of a folder that is told what is written; from now on no log is read."""
+    watch = store.watch(("unread/", "k/"), store.read().revision)
+    monkeypatch.setattr(watch_module, "BACKSTOP", 3600.0)
+    monkeypatch.setattr(store._feed, "_later", None)
+    return watch
+
+
+def wrote(store: SQLiteStore, *names: str) -> int:
+    id_ = f"txn_{os.urandom(8).hex()}"
+    puts = tuple([Put(name, b"new") for name in names])
+    done = store.commit(Txn(id=id_, entry=b"{}", hash="0", puts=puts))
+    assert isinstance(done, Committed)
+    return done.revision
+
+
+def in_a_moment(act: Callable[[], object], watch: SQLiteWatch) -> None:
+    """Act when a ``take`` waits for this watch."""
+
+    def later() -> None:
+        until(lambda: watch.asked < math.inf and watch._feed._listener is not None)
+        act()
+
+    threading.Thread(target=later, daemon=True).start()
+
+
+def test_a_take_that_waits_is_told_what_was_written(
+    listening: SQLiteWatch, other: SQLiteStore
+) -> None:
+    in_a_moment(lambda: wrote(other, "unread/a", "messages/a"), listening)
+    (change,) = listening.take(PATIENCE)
+    assert isinstance(change, Change)
+    assert [item.key for item in change.written] == ["unread/a", "messages/a"]
+    in_a_moment(lambda: wrote(other, "k/a"), listening)
+    (change,) = listening.take(PATIENCE)
+    assert change == Change(change.revision, "k/a"), "its readers read by themselves"
+
+
+def test_a_take_that_began_later_is_not_told(listening: SQLiteWatch, other: SQLiteStore) -> None:
+    """What was done between the commit and the call must not be overlooked."""
+    revision = wrote(other, "unread/a")
+    assert listening.take(PATIENCE) == [Change(revision, "unread/a")]
+
+
+def test_a_process_that_committed_since_is_not_told(
+    store: SQLiteStore, listening: SQLiteWatch, other: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store._feed, "_committed", lambda: 1000)
+    in_a_moment(lambda: wrote(other, "unread/a"), listening)
+    (change,) = listening.take(PATIENCE)
+    assert change == Change(change.revision, "unread/a")
+
+
+def test_own_commits_that_concern_no_watch_need_no_log(
+    store: SQLiteStore, listening: SQLiteWatch, other: SQLiteStore
+) -> None:
+    for _ in range(3):
+        wrote(store, "elsewhere/a")
+        in_a_moment(lambda: wrote(other, "k/a"), listening)
+        assert [each.key for each in changes_of(listening.take(PATIENCE))] == ["k/a"]
+
+
+def test_a_commit_in_between_that_no_datagram_told_of_is_found_in_the_log(
+    store: SQLiteStore, other: SQLiteStore
+) -> None:
+    watch = store.watch(("unread/", "k/"), store.read().revision)
+    assert store._feed._socket is not None
+    first = wrote(other, "k/a")
+    store._feed._socket.drain()
+    second = wrote(other, "k/b")
+    found = watch.take(PATIENCE)
+    assert found == [Change(first, "k/a"), Change(second, "k/b")]
+
+
+def test_a_deletion_is_told_in_its_order(listening: SQLiteWatch, other: SQLiteStore) -> None:
+    revision = wrote(other, "k/a")
+    gone = other.commit(Txn(id="txn_gone", entry=b"{}", hash="0", deletes=("k/a", "k/none")))
+    assert isinstance(gone, Committed)
+    assert listening.take(PATIENCE) == [
+        Change(revision, "k/a"),
+        Change(gone.revision, "k/a", deleted=True),
+    ]
