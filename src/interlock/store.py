@@ -89,6 +89,10 @@ from msgspec.structs import replace
 LOG = "log/"
 LIVE = "live/"
 WAKE = "wake/"
+WAKE_SESSION = "wake/session/"
+"""Signals to a waiter of one session: ``wake/session/{session}/{id}``."""
+TOLD = (WAKE_SESSION, "unread/", "topics/")
+"""Changes under these have what their commit wrote, if the engine sends it (``Change.written``)."""
 VOID = b'{"verb":"void"}'
 ENGINE_KEYS = frozenset({"meta/format", "meta/loaded", "meta/trimmed"})
 """Keys that engines use themselves: they are in no record, and no copy has them."""
@@ -294,6 +298,8 @@ class Change(Struct, frozen=True, gc=False):
     """A key changed.  For log entries ``value`` is the entry; for other keys, read the state.
 
     An engine that sends the changed item to the watch of a single key passes it on as ``item``.
+    One that sends what a durable commit wrote passes that on as ``written``: items of this
+    revision, a moment old, without the other stamps of their keys.
     """
 
     revision: int
@@ -301,6 +307,7 @@ class Change(Struct, frozen=True, gc=False):
     deleted: bool = False
     value: bytes = b""
     item: Item | None = None
+    written: tuple[Item, ...] = ()
 
 
 class Resync(Struct, frozen=True, gc=False):

@@ -42,7 +42,8 @@ def test_a_waiter_killed_after_any_step_costs_its_ttl_and_no_more(
                 "the next waiter reclaims it itself when it expires"
             )
         died = [actor.finished() for actor in doomed].count(False)
-        assert died >= 8, "the steps ran out: make them fewer"
+        fewest = 5 if holder.store.capabilities.transacts else 8  # it reads less there
+        assert died >= fewest, "the steps ran out: make them fewer"
         assert all(holder.locks.show(lock).state == "free" for lock in locks)
     checks.sound(url)
 

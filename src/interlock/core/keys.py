@@ -161,7 +161,8 @@ Liveness: the only keys that expire
     live/schedules-read   a pass has read all schedules a short time ago
     live/clock            expires after all others: the engine has measured without a break
 Signals: never stored
-    wake/{grant}          the waiter was granted, or must look again
+    wake/session/{session}/{grant}  the waiter of this session was granted, or must look again
+    wake/{id}             the waiter for a reservation was served, or must look again
     wake/ready/{set}      a task of this set is ready
     wake/observed/{guard} a host saw something new for the guard of this digest
 Record
@@ -323,6 +324,7 @@ LIVE_SERVERS = "live/server/"
 SERVER_TOKENS = "server-tokens/"
 SCHEDULES_READ = "live/schedules-read"
 WAKE = "wake/"
+WAKE_SESSION = "wake/session/"
 WAKE_READY = "wake/ready/"
 REFUSALS = "refusals/"
 META = "meta/"
@@ -539,6 +541,11 @@ def refusal_slot(slot: int) -> str:
 def wake(grant: str) -> str:
     """The signal for a waiter to look again."""
     return WAKE + grant
+
+
+def wake_waiter(session: str, grant: str) -> str:
+    """The signal for a waiter of this session to look again."""
+    return f"{WAKE_SESSION}{session}/{grant}"
 
 
 def wake_ready(set_: str) -> str:

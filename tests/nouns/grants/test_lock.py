@@ -143,14 +143,14 @@ def test_a_stale_grant_goes_to_the_first_live_waiter_before_whoever_meets_it() -
     assert decision.outcome.holder == "bob"
     assert grant(state(decision)).id == "grt_bob"
     assert state(decision).waiters == ()
-    assert decision.signals == (keys.wake("grt_bob"),)
+    assert decision.signals == (keys.wake_waiter("ses_bob", "grt_bob"),)
 
 
 def test_whoever_meets_a_stale_grant_and_waits_queues_behind_the_heir() -> None:
     decision = acquire("cleo", queued("bob"), BOB, wait=True)
     assert decision.outcome == lock.LockWaiting(lock="merge", holder="bob", before=0)
     assert [waiter.id for waiter in state(decision).waiters] == ["grt_cleo"]
-    assert decision.signals == (keys.wake("grt_bob"),)
+    assert decision.signals == (keys.wake_waiter("ses_bob", "grt_bob"),)
 
 
 def test_a_lapsed_holder_may_only_come_again() -> None:
@@ -231,7 +231,7 @@ def test_release_hands_over_to_the_first_live_waiter_in_the_same_decision() -> N
     assert grant(found).id == "grt_bob"
     assert grant(found).token is None
     assert [waiter.id for waiter in found.waiters] == ["grt_cleo"]
-    assert decision.signals == (keys.wake("grt_bob"),)
+    assert decision.signals == (keys.wake_waiter("ses_bob", "grt_bob"),)
 
 
 def test_release_without_waiters_frees_the_lock_and_its_keys() -> None:
@@ -350,7 +350,7 @@ def test_withdraw_passes_a_stale_grant_on_before_it_leaves() -> None:
     decision = withdraw(queued("bob", "cleo"), "cleo", {BOB, CLEO})
     found = state(decision)
     assert (grant(found).id, found.waiters) == ("grt_bob", ())
-    assert decision.signals == (keys.wake("grt_bob"),)
+    assert decision.signals == (keys.wake_waiter("ses_bob", "grt_bob"),)
 
 
 def test_maintenance_reclaims_only_what_is_stale() -> None:

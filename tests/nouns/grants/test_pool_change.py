@@ -44,7 +44,7 @@ def test_beyond_the_room_of_a_commit_the_next_one_is_only_woken() -> None:
     assert 1 < len(served) < 40
     assert size <= 40
     first = table.waiters(X)[0]
-    assert woken[-1] == keys.wake(f"grt_{first}")
+    assert woken[-1] == keys.wake_waiter(f"ses_{first}", f"grt_{first}")
 
 
 def test_however_little_room_there_is_somebody_is_served() -> None:
@@ -71,7 +71,7 @@ def test_a_waiter_that_needs_many_other_things_is_woken_and_not_looked_into() ->
     who = HolderRequest(target=semaphore.SlotsTarget("x"), agent="ada", session="ses_ada")
     known = complete({X: table.pools[X]}, EVERYBODY, max_operations=10)
     decision = rules.release(who, known, NOW)
-    assert decision.signals == ("wake/grt_bob",)
+    assert decision.signals == ("wake/session/ses_bob/grt_bob",)
     table.carry_out(decision)
     looks = all_of("bob", "sem/x", "lock/a", "lock/b")
     table.carry_out(rules.check_wait(looks, facts(table.pools, max_operations=10), NOW))

@@ -145,7 +145,7 @@ def test_a_token_under_its_holders_name_means_one_grant(table: Table) -> None:
         table.acquire(slots("bob", wait=True, grant=f"grt_bob{number}"))
     decision = release(table, caller("ada"))
     assert decision.outcome.next == ("bob",)
-    assert decision.signals == ("wake/grt_bob1", "wake/grt_bob2")
+    assert decision.signals == ("wake/session/ses_bob/grt_bob1", "wake/session/ses_bob/grt_bob2")
     second = slots("bob", grant="grt_bob2")
     table.carry_out(rules.check_wait(second, facts(table.pools), NOW))
     pool = table.pools[X] or Pool()
@@ -215,7 +215,7 @@ def test_who_can_never_fit_is_sent_away_from_all_its_queues() -> None:
     decision = resize(table, 2)
     assert (table.waiters(X), table.waiters(Y)) == ([], [])
     assert table.holders(Y) == {"cleo": 1}, "who stood behind it is served"
-    assert "wake/grt_bob" in decision.signals
+    assert "wake/session/ses_bob/grt_bob" in decision.signals
 
 
 def test_a_grant_that_can_never_become_so_large_blocks_nobody(table: Table) -> None:

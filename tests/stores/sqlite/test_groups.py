@@ -18,6 +18,7 @@ from interlock.errors import OutcomeUnknown, StoreBusy, StoreClosed, StoreTroubl
 from interlock.store import Committed, Put, Range, Snapshot, Txn, View, Work
 from interlock.stores.sqlite import SQLiteStore
 from interlock.stores.sqlite import connection as engine_module
+from interlock.stores.sqlite.notify import CommitNote
 from interlock.stores.sqlite.writer import PATIENCE, WriteQueue
 
 
@@ -149,13 +150,15 @@ def test_a_transaction_that_the_engine_cannot_take_fails_alone_and_leaves_nothin
     store: SQLiteStore, bad: Txn
 ) -> None:
     store.transact(lambda _: Txn(id="same", entry=b""))
-    rung: list[str] = []
-    store._engine.notify = rung.extend
+    notes: list[CommitNote] = []
+    store._engine.notify = notes.extend
     answers = asyncio.run(gather(store, putting("k/0"), lambda _: bad, putting("k/1")))
     assert revisions(answers) == [2, 3]
     assert isinstance(answers[1], Exception)
     assert store.read("k/good")["k/good"] is None
-    assert {"k/0", "k/1"} <= set(rung), "a watcher of a neighbour is woken"
+    assert [note.lines for note in notes] == [["+k/0"], ["+k/1"]], (
+        "a watcher of a neighbour is woken"
+    )
     with pytest.raises(type(answers[1])):
         store.transact(lambda _: bad)
     assert store.transact(putting("k/2")) is not None

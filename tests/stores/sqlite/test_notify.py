@@ -22,7 +22,7 @@ from interlock.store import Change, Committed, Put, Resync, Txn
 from interlock.stores import open_store
 from interlock.stores.sqlite import SQLiteStore, writer
 from interlock.stores.sqlite import watch as watch_module
-from interlock.stores.sqlite.notify import Notifier, NotifySocket
+from interlock.stores.sqlite.notify import CommitNote, Notifier, NotifySocket
 from interlock.stores.sqlite.watch import ChangeFeed, Rows, SQLiteWatch
 
 PATIENCE = 30.0
@@ -45,6 +45,10 @@ def signal(store: SQLiteStore, *names: str, puts: tuple[str, ...] = ()) -> int:
     done = store.commit(Txn(id=id_, entry=b"{}", hash="0", puts=items, signals=names))
     assert isinstance(done, Committed)
     return done.revision
+
+
+def changed(key: str) -> CommitNote:
+    return CommitNote(1, "log/txn_1", ["+" + key], ())
 
 
 def watcher(programs: ProcessGroup, path: str, sockets: str = "allowed") -> Process:
@@ -478,7 +482,7 @@ def test_a_full_queue_never_blocks_whoever_rings(store: SQLiteStore) -> None:
     other = SQLiteStore(store.path)
     watch = other.watch("k/", 0)
     for _ in range(3000):
-        store._notifier.notify(["k/x"])
+        store._notifier.notify([changed("k/x")])
     write(store, "k/a")
     assert keys(watch.take(20)) == ["k/a"]
     write(store, "k/b")
@@ -630,7 +634,7 @@ def test_threads_that_ring_at_once_close_no_descriptor_twice(
             for turn in range(20):
                 with suppress(FileExistsError):
                     (tmp_path / f"99999-{number:04x}{turn:04x}=k\\").touch(exist_ok=False)
-                notifier.notify(["k/1"])
+                notifier.notify([changed("k/1")])
         except BaseException as error:  # noqa: BLE001 - told below
             failed.append(error)
 
@@ -679,6 +683,6 @@ def test_only_files_of_our_own_form_are_cleared_away(tmp_path: Path) -> None:
     for name in (*theirs, "99999-00000001=k"):
         (tmp_path / name).touch()
     notifier = Notifier(str(tmp_path))
-    notifier.notify(["k"])
+    notifier.notify([changed("k")])
     notifier.close()
     assert set(os.listdir(tmp_path)) == theirs

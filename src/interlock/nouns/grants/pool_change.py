@@ -96,9 +96,9 @@ class PoolChanges(Changes[PoolFacts]):
         """Replace a pool."""
         self._pools[key] = pool
 
-    def wake(self, id_: str) -> None:
+    def wake(self, waiter: Waiter) -> None:
         """Wake a waiter, so that it checks its wait."""
-        self.signal(keys.wake(id_))
+        self.signal(keys.wake_waiter(waiter.session, waiter.id))
 
     @property
     def size(self) -> int:
@@ -188,10 +188,10 @@ class PoolChanges(Changes[PoolFacts]):
                 continue
             pools = first.together or (key,)
             if self._too_much(pools):
-                self.wake(first.id)
+                self.wake(first)
             elif all(self._ready(each, first.id) for each in pools):
                 if not first.into and self.just_granted(pools, first.agent):
-                    self.wake(first.id)
+                    self.wake(first)
                     continue
                 self._promote(first, pools)
                 todo.extend(pools)
@@ -300,7 +300,7 @@ class PoolChanges(Changes[PoolFacts]):
         if not waiter.into:
             fresh = grant_of(waiter, waiter.weight, self.now)
             self.write(*liveness(fresh, things(wanted), CLAIM_WINDOW))
-        self.wake(waiter.id)
+        self.wake(waiter)
         self._unlist(waiter)
         self.facts.rely_on((waiter.live,))
         self.served[waiter.id] = waiter

@@ -10,7 +10,13 @@ before, which may be minutes away.  So no waiter sleeps for long: a second at th
 five seconds at its end.
 
 A wait that can never end is refused: each waiter reads the wait graph after its commit and after
-every sleep, and the youngest wait of a cycle withdraws (``core/deadlock.py``).
+every sleep, and the youngest wait of a cycle withdraws (``core/deadlock.py``).  A caller that has
+nothing (``indexed``) closes no cycle with its commit: it is the last in every queue, and no other
+waits for it.  If the commit also read how long the holders live, such a waiter sleeps at once.
+
+An engine may send what the commit wrote that signals a waiter (``Change.written``).  Then the
+waiter has its grant without a read, by the same right as with a commit of its own: what it got was
+durable a moment ago.  All that may end a grant later is noticed as with any other grant.
 """
 
 from __future__ import annotations
@@ -53,7 +59,7 @@ from interlock.runtime.wait_graph import (
     glanced,
 )
 from interlock.steps import NextChanges, Op, OpenWatch, Read
-from interlock.store import Snapshot
+from interlock.store import Change, Item, Resync, Snapshot
 
 if TYPE_CHECKING:
     from interlock.nouns.grants.guarded import GrantGate
@@ -94,28 +100,26 @@ class PoolWait:
         self._given = given
         self._gate = gate
 
-    def run(self, deadline: float, revision: int, queued: Mapping[str, Pool]) -> Op[Outcome]:
+    def run(self, deadline: float, revision: int, queued: PoolReader | None) -> Op[Outcome]:
         """Sleep until the grant comes, a holder before us may have expired, or the deadline.
 
-        ``queued`` are the pools as the commit of this revision wrote them: the first check needs
-        no read of them, since the watch sees all that comes later.
+        ``queued`` is what the commit of this revision read and wrote: the first check needs no read
+        of the pools, since the watch sees all that comes later.
         """
         clock = self._runner.clock
-        watch = yield OpenWatch(keys.wake(self._request.grant), revision)
+        wake = keys.wake_waiter(self._request.session, self._request.grant)
+        watch = yield OpenWatch(wake, revision)
         try:
-            first: list[Pool] = []
-            if queued.keys() >= {*self._request.keys}:
-                own = [queued[key] for key in self._request.keys]
-                first = [with_token(pool, self._base + revision) for pool in own]
+            found: Outcome | Asleep | None
+            found = yield from self._first_check(revision, queued)
             while True:
-                found = yield from (self._place(first) if first else self._check())
-                first = []
                 left = deadline - clock.monotonic()
                 if isinstance(found, Asleep) and left > 0:
                     refused = yield from self._refuse(found.around)
                     if refused is not None:
                         return (yield from self._confirm(refused))
-                    yield NextChanges(watch, min(left, found.seconds))
+                    changes = yield NextChanges(watch, min(left, found.seconds))
+                    found = self._granted_by(changes) or (yield from self._check())
                     continue
                 if not isinstance(found, Outcome):
                     # To withdraw it reads all liveness: a dead holder is no reason to refuse.
@@ -125,8 +129,33 @@ class PoolWait:
                     )
                 if not isinstance(found, outcomes.Waiting):
                     return (yield from self._confirm(found))
+                found = yield from self._check()
         finally:
             watch.close()
+
+    def _first_check(self, revision: int, queued: PoolReader | None) -> Op[Outcome | Asleep | None]:
+        """The check after the commit that queued, with what that commit knew."""
+        wanted = self._request.keys
+        if queued is None or not queued.written.keys() >= {*wanted}:
+            return (yield from self._check())
+        pools = [with_token(queued.written[key], self._base + revision) for key in wanted]
+        local = self._runner.capabilities.transacts and not self._request.indexed
+        return (yield from self._place(pools, queued.live if local else {}))
+
+    def _granted_by(self, changes: Iterable[Change | Resync]) -> Outcome | None:
+        """The outcome, if the commit that signalled wrote our grant and the engine sent it along.
+
+        A maximum hold began with that commit, and has to be read.
+        """
+        request = self._request
+        for change in changes if request.max_hold is None else ():
+            written = {} if isinstance(change, Resync) else {i.key: i for i in change.written}
+            if written.keys() >= {*request.keys}:
+                pools = [decode_pool(written[key], self._base) or Pool() for key in request.keys]
+                held = [pool.grant(request.grant) for pool in pools]
+                if held[0] is not None and None not in held:
+                    return request.target.outcome(RequestStatus("granted", tuple(pools), held[0]))
+        return None
 
     def _check(self) -> Op[Outcome | Asleep | None]:
         """The outcome if we have the grant, or how to sleep.
@@ -148,8 +177,13 @@ class PoolWait:
             return request.target.outcome(RequestStatus("granted", tuple(found), held[0]))
         return None if len(found) < len(pools) else (yield from self._place(found))
 
-    def _place(self, pools: list[Pool]) -> Op[Asleep | None]:
-        """How to sleep, with all pools of the request; None if there is something to decide."""
+    def _place(
+        self, pools: list[Pool], live: Mapping[str, Item | None] | None = None
+    ) -> Op[Asleep | None]:
+        """How to sleep, with all pools of the request; None if there is something to decide.
+
+        ``live`` is the liveness of the holders, if it is known and no cycle is to be looked for.
+        """
         request = self._request
         places = [pool.position(request.grant) for pool in pools]
         if None in places:
@@ -157,17 +191,29 @@ class PoolWait:
         pairs = zip(request.keys, pools, strict=True)
         around = KnownTargets({key: wait_target(key, pool) for key, pool in pairs})
         seconds = yield from self._sleep_time(
-            [(pool, place or 0) for pool, place in zip(pools, places, strict=True)], around
+            [(pool, place or 0) for pool, place in zip(pools, places, strict=True)],
+            around,
+            live or {},
         )
         return None if seconds is None else Asleep(seconds, around)
 
-    def _sleep_time(self, queues: list[tuple[Pool, int]], around: KnownTargets) -> Op[float | None]:
+    def _sleep_time(
+        self,
+        queues: list[tuple[Pool, int]],
+        around: KnownTargets,
+        known: Mapping[str, Item | None],
+    ) -> Op[float | None]:
         """How long to sleep: until a holder before us may have expired, and never for long."""
         if all(place == 0 and _first_fits(pool) for pool, place in queues):
             return None
         if any(pool.never_fits(pool.waiters[place]) for pool, place in queues):
             return None
-        live = yield from around.look(_before(queues))
+        before = _before(queues)
+        if known.keys() >= {*before}:
+            live = {key: known[key] for key in before}
+            around.closes_nothing()
+        else:
+            live = yield from around.look(before)
         if None in live.values():
             return None
         place = max(place for _, place in queues)

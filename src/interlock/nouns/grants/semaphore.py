@@ -373,6 +373,6 @@ def _remove_hopeless(changes: PoolChanges, key: str) -> list[str]:
     for waiter in pool.waiters:
         if pool.never_fits(waiter) and changes.spare:
             changes.leave(waiter.together or (key,), waiter.id)
-            changes.wake(waiter.id)
+            changes.wake(waiter)
             left.extend(waiter.together)
     return left

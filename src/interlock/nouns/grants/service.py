@@ -234,7 +234,7 @@ class GrantService(PendingReleases):
             from interlock.nouns.grants.pool_wait import PoolWait  # most calls do not wait
 
             wait = PoolWait(self, identity, request, base, given, gate=gate)
-            queued = known[-1].written if known and done.revision is not None else {}
+            queued = known[-1] if known and done.revision is not None else None
             return (yield from wait.run(deadline or 0.0, done.revision or 0, queued))
         if isinstance(outcome, outcomes.Busy):
             return (yield from timed(request, outcome, known[-1] if known else None))

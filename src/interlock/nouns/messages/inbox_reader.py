@@ -28,7 +28,7 @@ from interlock.nouns.messages.message import (
 )
 from interlock.runtime.reads import MOST_PAGE, Pages, every, looked_up, readable
 from interlock.steps import Op, Read
-from interlock.store import Item, Snapshot
+from interlock.store import Change, Item, Snapshot
 
 MISSED_PREFIX = "missed:"
 """The prefix of the id of a notice of missed messages."""
@@ -207,6 +207,24 @@ def topic_entries(topic: TopicState, items: Iterable[Item]) -> Iterator[InboxEnt
             yield found
         elif topic.wants(message, item.created):
             yield replace(found, urgent=message.urgent, trace=message.trace)
+
+
+def sent_along(changes: Iterable[Change]) -> dict[str, Item] | None:
+    """The items of new messages, as the engine sent them; None unless it sent all that is needed.
+
+    The commit that sends a message creates its items, and they are unread at its revision.
+    """
+    found: dict[str, Item] = {}
+    for change in changes:
+        told = {item.key: item for item in change.written}
+        wanted = [change.key]
+        if change.key.startswith(keys.UNREAD):
+            wanted.append(keys.message(keys.id_of(change.key)))
+        asks = wanted[-1].startswith((keys.QUERIES, keys.TOPICS + ABLE))
+        if asks or not all(key in told for key in wanted):
+            return None
+        found.update((key, replace(told[key], created=change.revision)) for key in wanted)
+    return found
 
 
 def keys_to_deliver(agent: str, marks: Iterable[str]) -> tuple[str, ...]:

@@ -17,7 +17,9 @@ lock, which is not held during a read, a commit or a wait. So delivery checks ag
 is still unread and still subscribed to.
 
 The receiver holds only keys and order in memory. Bodies are read on delivery, usually in the same
-request as the changes that announced them.
+request as the changes that announced them. An engine may send new messages with their changes
+(``Change.written``). Then nothing is read: they were unread at the revision of the change, and the
+watch has reported every change of the subscriptions before it.
 """
 
 from __future__ import annotations
@@ -142,8 +144,10 @@ class InboxReceiver:
         self._delivered: dict[str, Delivery] = {}
         self._unconfirmed: set[str] = set()
         """Entries of the first read: they may have been acknowledged while it ran."""
-        self._prefetched: dict[str, Item | None] = {}
-        """Items that were read with the last changes, for the next delivery only."""
+        self._prefetched: Mapping[str, Item | None] = {}
+        """Items that came, or were read, with the last changes, for the next delivery only."""
+        self._told: AbstractSet[str] = frozenset()
+        """The ids of the messages among these that came: they were unread a moment ago."""
         self.earlier: Sequence[Callable[[Mapping[str, int]], Mapping[str, int]]] = ()
         """Each returns how often another receiver of this name delivered the unread entries."""
         self._earlier_attempts: dict[str, int] = {}
@@ -227,7 +231,7 @@ class InboxReceiver:
 
     def close(self) -> None:
         """Stop watching; unacknowledged messages are delivered to the next receiver."""
-        self._prefetched = {}
+        self._prefetched, self._told = {}, frozenset()
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -292,14 +296,21 @@ class InboxReceiver:
             trimmed_topics = {name for each in changed if (name := self._drop_deleted(each))}
             fresh = [each for each in changed if not each.deleted and self._concerns(each)]
         yield from self._read_trims(trimmed_topics)
-        few = fresh if len(fresh) <= FEW else ()
-        along = inbox_reader.keys_to_deliver(self._who.agent, [each.key for each in few])
-        timed = any(key.startswith(LIVE) for key in along)
-        items = yield from looked_up([*[each.key for each in fresh], *along], times=timed)
+        few = fresh if len(fresh) <= FEW else []
+        items: Mapping[str, Item | None] | None = None
+        if few and not any(each.deleted for each in changed):
+            items = inbox_reader.sent_along(few)
+        if items is not None:
+            self._told = frozenset([keys.id_of(each.key) for each in few])
+            self._prefetched = items
+        else:
+            along = inbox_reader.keys_to_deliver(self._who.agent, [each.key for each in few])
+            timed = any(key.startswith(LIVE) for key in along)
+            items = yield from looked_up([*[each.key for each in fresh], *along], times=timed)
+            self._prefetched = items if along else {}
         with self._lock:
             for each in fresh:
                 self._enqueue(each, items[each.key])
-        self._prefetched = items if along else {}
 
     def _concerns(self, change: Change) -> bool:
         return change.key.startswith(keys.UNREAD) or self._topic(change) is not None
@@ -359,7 +370,8 @@ class InboxReceiver:
             first = self._queue.first(PORTION)
             wanted = [*[each.key for each in first], *self._keys_to_check(first)]
         known, self._prefetched = self._prefetched, {}
-        items = known | (yield from looked_up([key for key in wanted if key not in known]))
+        self._told = frozenset()
+        items = {**known, **(yield from looked_up([key for key in wanted if key not in known]))}
         if inbox_reader.subscriptions_changed(self._topics, items):
             self.close()
             return None
@@ -422,6 +434,8 @@ class InboxReceiver:
         """Keys that show whether another receiver has acknowledged these."""
         agent = self._who.agent
         for each in first:
+            if each.id in self._told:
+                continue
             if each.topic:
                 yield from inbox_reader.topic_state_keys(agent, each.topic)
             elif (
@@ -436,9 +450,8 @@ class InboxReceiver:
         gone = lives.get(keys.live(found.id), found) is None
         if found.topic:
             topic = self._topics[found.topic]
-            self._merge_cursor(
-                topic, readable(decode.cursor, items[keys.cursor(agent, found.topic)])
-            )
+            cursor = items.get(keys.cursor(agent, found.topic))
+            self._merge_cursor(topic, readable(decode.cursor, cursor))
             gone = gone or self._topics[found.topic].cursor.has(found.seq)
         else:
             gone = gone or items.get(keys.unread(agent, found.id), found) is None

@@ -42,6 +42,7 @@ from interlock.stores.git.repository import Repository
 from interlock.stores.marks import decode_mark
 from interlock.stores.sqlite.connection import NANO, ReadConnection, Row, WriteConnection
 from interlock.stores.sqlite.files import OpenFiles
+from interlock.stores.sqlite.notify import CommitNote
 
 FORMAT = 1
 MARKER = "interlock.json"
@@ -183,11 +184,13 @@ def living_item(reader: ReadConnection, row: Row, now: int) -> Item | None:
 class ReplicaConnection(WriteConnection):
     """Runs the works of this host, replays the batches of the others."""
 
+    sends_written = False  # a batch of another host may be old by the time it is replayed
+
     def __init__(
         self,
         db: apsw.Connection,
         path: str,
-        notify: Callable[[list[str]], None],
+        notify: Callable[[Sequence[CommitNote]], None],
         files: OpenFiles,
         repository: Repository,
     ) -> None:

@@ -200,7 +200,14 @@ class GitStore(SQLiteStore):
             self._patience = max(_PATIENCE, _PATIENCE_IN_LATENCIES * latency)
         super()._open(self._patience)
         self._shared = SharedLook(self._look)
-        feed = GitFeed(self._notifier, self._later, self._data_version, self._check)
+        feed = GitFeed(
+            self._notifier,
+            self._later,
+            self._data_version,
+            self._check,
+            same_files=self._same_files,
+            committed=self._committed,
+        )
         folder = self._notifier.folder
         pace = self.address.pace
         self._ahead = LookAhead(f"{folder}/look", self._glance, feed.waiting, pace)

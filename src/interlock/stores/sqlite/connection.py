@@ -45,7 +45,7 @@ from interlock.store import (
 from interlock.stores.marks import decode_mark, encode_mark, refusal
 from interlock.stores.sqlite import schema
 from interlock.stores.sqlite.files import OpenFiles
-from interlock.stores.sqlite.notify import Signal
+from interlock.stores.sqlite.notify import CommitNote
 
 if TYPE_CHECKING:
     import asyncio
@@ -249,11 +249,14 @@ class ReadConnection:
 class WriteConnection(ReadConnection):
     """The connection that writes: the owner of the write lock runs jobs in one transaction."""
 
+    sends_written = True
+    """Whether a watch is sent what a commit wrote."""
+
     def __init__(
         self,
         db: apsw.Connection,
         path: str,
-        notify: Callable[[list[str]], None],
+        notify: Callable[[Sequence[CommitNote]], None],
         files: OpenFiles,
     ) -> None:
         self.files = files
@@ -266,7 +269,7 @@ class WriteConnection(ReadConnection):
         self._path = path
         self.shown = path
         """The store in messages about its mark."""
-        self._touched: list[str] = []
+        self._touched: list[CommitNote] = []
         self._kept = 0
         self._last = 0
         self._quiet = 0
@@ -462,8 +465,12 @@ class WriteConnection(ReadConnection):
                 return gone
         return 0
 
-    def take_touched(self) -> list[str]:
-        """The keys that were changed since this was last asked, for the notifier."""
+    def doubt_touched(self) -> None:
+        """It is unknown whether the commits are durable: what they wrote is not passed on."""
+        self._touched = [replace(commit, durable=False) for commit in self._touched]
+
+    def take_touched(self) -> list[CommitNote]:
+        """The commits since this was last asked, for the notifier."""
         touched, self._touched = self._touched, []
         return touched
 
@@ -483,12 +490,10 @@ class WriteConnection(ReadConnection):
         self._jobs += 1
         starts, now = self.times()
         id_, hash_, quiet = txn.id, txn.hash, txn.quiet
-        execute, uncache = self._execute, self._cache.pop
-        touched, lines = [LOG + id_], []
+        execute, uncache, lines = self._execute, self._cache.pop, []
         for put in txn.puts:
             key, ttl = put.key, put.ttl
             uncache(key, None)
-            touched.append(key)
             lines.append("+" + key)
             expires = None if ttl is None else starts + int(ttl * NANO)
             if quiet:
@@ -499,7 +504,6 @@ class WriteConnection(ReadConnection):
             uncache(key, None)
             execute("DELETE FROM item WHERE key = ?", (key,))
             if self.db.changes() and not key.startswith(LIVE):
-                touched.append(key)
                 lines.append("-" + key)
         if quiet:
             self._quiet = revision
@@ -510,10 +514,10 @@ class WriteConnection(ReadConnection):
             "INSERT INTO log VALUES (?, ?, ?, ?, ?)",
             (revision, id_, txn.entry, hash_, "\n".join(lines)),
         )
-        uncache(touched[0], None)
-        self._touched += touched
-        if txn.signals:
-            self._touched.extend([Signal.of(key, revision) for key in txn.signals])
+        entry = LOG + id_
+        uncache(entry, None)
+        puts = txn.puts if self.sends_written else ()
+        self._touched.append(CommitNote(revision, entry, lines, puts))
 
     def _bound_wal(self) -> None:
         """SQLite checkpoints every 1,000 pages by itself; where that is not enough, insist."""

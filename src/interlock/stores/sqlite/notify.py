@@ -5,8 +5,12 @@ watch it creates an empty file named ``{socket}={scope}={scope}...``, or a few o
 are too many for one name.  A process that committed lists the folder, looks up the keys that it
 changed, and sends one datagram to each socket that is marked with one, without ever blocking.
 
-A datagram is one byte: its receiver reads the log.  If all that concerns the receiver are signals,
-it names them and their revision instead, and a waiter for such a signal needs no log.
+The waits of a session come one after the other, so its signals have a folder (``WAKE_SESSION``):
+one mark names the folder, and stays for the next wait.
+
+A datagram is a ``Word``: the revisions of the commits, what they changed that concerns the
+receiver, and what they wrote, unless that is long.  A receiver that knows all commits before them
+reads no log, nor does a waiter for a signal.  Where that is not possible, it is one byte: read it.
 
 Why no wake-up is lost: the watcher creates its socket first and reads afterwards, the committer
 commits first and lists afterwards.  A full socket needs no further datagram, since its reader has
@@ -23,11 +27,15 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec import Struct
+
 from interlock.errors import StoreUnsuitable
+from interlock.store import TOLD, WAKE_SESSION, Put
 from interlock.stores.sqlite.files import make_side_folder
 
 if TYPE_CHECKING:
@@ -44,26 +52,56 @@ _UNSPELLED = r"[\\=]"
 """What a name has a meaning for."""
 _TICK = 100_000_000
 _SECOND = 1_000_000_000
-_LONGEST_WORD = 400
+_LONGEST_DATAGRAM = 16_384
+LONGEST_VALUES = 4_096
+"""Bytes that a datagram has at most with values: what waits in sockets counts for its sender."""
+_SKIPPED = 256
+"""Commits of one process that its listener knows without a datagram, at most."""
+_KEPT = 64
+"""Marks that stay without a watch."""
 MANY = 4
 """So many datagrams at once may be all that there was room for."""
 LOOK = b"!"
 """The datagram whose receiver reads the log."""
 
 
-class Signal(str):
-    """The key of a signal, with the revision of the commit that sent it."""
-
-    __slots__ = ("revision",)
+class CommitNote(Struct, frozen=True, gc=False):
+    """What a notifier has to know about one commit: the lines of its log row, and its puts."""
 
     revision: int
+    entry: str
+    lines: list[str]
+    puts: tuple[Put, ...]
+    durable: bool = True
 
-    @classmethod
-    def of(cls, key: str, revision: int) -> Signal:
-        """A signal of a commit."""
-        signal = cls(key)
-        signal.revision = revision
-        return signal
+
+class Row(Struct, frozen=True, array_like=True, gc=False):
+    """The lines of a log row that concern the receiver, and what the commit wrote."""
+
+    revision: int
+    lines: list[str] = []
+    written: dict[str, bytes] = {}
+
+    @property
+    def signals(self) -> dict[str, int] | None:
+        """The signals among them; None if there is more than signals."""
+        if any(line[0] != "!" for line in self.lines):
+            return None
+        return dict.fromkeys([line[1:] for line in self.lines], self.revision)
+
+
+class Word(Struct, frozen=True, array_like=True, gc=False):
+    """A datagram about commits: when it was sent, and a row for each of them.
+
+    ``sent`` is in nanoseconds of the clock that all processes of a boot share.
+    """
+
+    sent: int
+    rows: list[Row]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Word).decode
 
 
 class Notifier:
@@ -84,40 +122,46 @@ class Notifier:
         self.here: dict[str, NotifySocket] = {}
         """The sockets of this process, by name."""
 
-    def notify(self, touched: Iterable[str]) -> None:
-        """Wake every process that watches one of these keys."""
+    def notify(self, commits: Sequence[CommitNote]) -> None:
+        """Wake every process that watches a key which these changed."""
         try:
             with self.lock:
-                self._notify(touched)
+                self._notify(commits)
         except OSError as error:
             # The commit stands without the folder; the backstop wakes the watchers.
             self.trouble = f"{self.folder} cannot be read ({error.strerror or error})"
 
-    def _notify(self, touched: Iterable[str]) -> None:
+    def _notify(self, commits: Sequence[CommitNote]) -> None:
         watched = self._list()
         if not watched:
             return
-        # Most of what a commit writes is in folders that no process watches.
-        tops = self._tops
-        seen = {
-            scope
-            for key in touched
-            if key[: key.find("/") + 1] in tops or "" in tops
-            for scope in _around(key)
-        }
-        scopes: dict[str, list[str]] = {}
-        for scope in seen & watched.keys():
-            for name in watched[scope]:
-                scopes.setdefault(name, []).append(scope)
-        for name, some in scopes.items():
+        concerned = self._concerned(watched, commits)
+        for name, idle in self.here.items():
+            if name not in concerned:
+                idle.skip([commit.revision for commit in commits])
+        for name, rows in concerned.items():
             ours = self.here.get(name)
             if ours is not None and ours.answer():
                 continue
-            word = _word(some, touched)
+            word = _word(commits, rows)
             if not self.send(name, word):
                 self._forget_folder()  # if it was created again, our handle leads nowhere
                 if not self.send(name, word):
                     self._clear(name)
+
+    def _concerned(
+        self, watched: dict[str, set[str]], commits: Sequence[CommitNote]
+    ) -> dict[str, dict[int, list[str]]]:
+        """The sockets to notify, each with the lines that concern it, by their revisions."""
+        # Most of what a commit writes is in folders that no process watches.
+        tops, everything = self._tops, "" in self._tops
+        found: dict[str, dict[int, list[str]]] = {}
+        for commit in commits:
+            for line in ("=" + commit.entry, *commit.lines):
+                if everything or line[1 : line.find("/") + 1] in tops:
+                    for name in {n for scope in _around(line[1:]) for n in watched.get(scope, ())}:
+                        found.setdefault(name, {}).setdefault(commit.revision, []).append(line)
+        return found
 
     def open_socket(self) -> NotifySocket | None:
         """A socket of our own; None where sockets are forbidden, and ``trouble`` says why."""
@@ -229,8 +273,11 @@ class NotifySocket:
         self._notifier = notifier
         self._name = name
         self._marks: dict[str, int] = {}
+        """How many watches need each mark; none, if it only stays for the next one."""
         self.answer: Callable[[], bool] = lambda: False
         """Whether the listener knows already, since the commit was in its own event loop."""
+        self.skipped: set[int] = set()
+        """Commits of this process that its listener was not notified of."""
         import socket
 
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -246,19 +293,35 @@ class NotifySocket:
     def listen(self, scopes: tuple[str, ...]) -> None:
         """Ask to be notified of these scopes."""
         for mark in self._marked(scopes):
+            if mark not in self._marks:
+                self._make(mark)
             self._marks[mark] = self._marks.get(mark, 0) + 1
-            if self._marks[mark] == 1:
-                path = f"{self._notifier.folder}/{mark}"
-                with suppress(OSError):  # no folder any more: the backstop serves
-                    os.close(os.open(path, _NEW_MARK, 0o600))
 
-    def unlisten(self, scopes: tuple[str, ...]) -> None:
-        """Remove the marks of these scopes that no other watch here needs."""
+    def unlisten(self, scopes: tuple[str, ...]) -> bool:
+        """Remove the marks of these scopes that no other watch here needs; whether they stay."""
+        stays = signal_folder(scopes) is not None and len(self._marks) <= _KEPT
         for mark in self._marked(scopes):
             self._marks[mark] -= 1
-            if not self._marks[mark]:
+            if not self._marks[mark] and not stays:
                 del self._marks[mark]
                 self._notifier.remove(mark)
+        return stays
+
+    def mark_again(self) -> None:
+        """Make the marks again, if another program removed them."""
+        for mark in self._marks:
+            self._make(mark)
+
+    def _make(self, mark: str) -> None:
+        path = f"{self._notifier.folder}/{mark}"
+        with suppress(OSError):  # no folder any more: the backstop serves
+            os.close(os.open(path, _NEW_MARK, 0o600))
+
+    def skip(self, revisions: list[int]) -> None:
+        """These commits of this process concern no watch here."""
+        if len(self.skipped) > _SKIPPED:
+            self.skipped.clear()  # then the log is read
+        self.skipped.update(revisions)
 
     def wake(self) -> None:
         """Notify it ourselves."""
@@ -269,7 +332,7 @@ class NotifySocket:
         """Receive all datagrams that were sent to it."""
         found: list[bytes] = []
         with suppress(BlockingIOError):
-            while word := self.socket.recv(_LONGEST_WORD):
+            while word := self.socket.recv(_LONGEST_DATAGRAM):
                 found.append(word)
         return found
 
@@ -288,7 +351,8 @@ class NotifySocket:
     def _marked(self, scopes: tuple[str, ...]) -> Iterator[str]:
         """The names of the files that ask for these scopes, as many scopes in each as fit."""
         mark = self._name
-        for spelled in dict.fromkeys(map(_spelled, scopes)):
+        folder = signal_folder(scopes)
+        for spelled in dict.fromkeys(map(_spelled, scopes if folder is None else (folder,))):
             if mark != self._name and len(f"{mark}={spelled}".encode()) > _LONGEST_NAME:
                 yield mark
                 mark = self._name
@@ -313,27 +377,39 @@ def _parsed(name: str) -> tuple[str, list[str]]:
     return socket, [spelled.replace("\\", "/") for spelled in marked]
 
 
-def _word(scopes: list[str], touched: Iterable[str]) -> bytes:
-    """The datagram for a socket that listens to these scopes."""
-    signals = [each for each in touched if type(each) is Signal and each in scopes]
-    if {*scopes} != {*signals}:
-        return LOOK
-    word = "\n".join(f"{each.revision} {each}" for each in signals).encode()
-    return word if len(word) < _LONGEST_WORD else LOOK
-
-
-def signals_of(words: list[bytes]) -> dict[str, int] | None:
-    """The signals that datagrams name, each with its revision; None if the log is to be read."""
-    if not words or len(words) >= MANY or LOOK in words:
+def signal_folder(scopes: tuple[str, ...]) -> str | None:
+    """The folder of the signal that these scopes name, if its mark is that of the folder."""
+    scope = scopes[0]
+    if len(scopes) > 1 or scope[-1:] == "/" or not scope.startswith(WAKE_SESSION):
         return None
-    found: dict[str, int] = {}
+    return scope[: scope.rfind("/") + 1]
+
+
+def _word(commits: Sequence[CommitNote], concerned: Mapping[int, list[str]]) -> bytes:
+    """The datagram for a socket that these lines of the commits concern."""
+    rows, room = [], LONGEST_VALUES
+    for commit in commits:
+        lines = concerned.get(commit.revision, [])
+        if not commit.durable or (lines and lines[0][0] == "="):  # a watch wants the entry itself
+            return LOOK
+        written: dict[str, bytes] = {}
+        if any(line.startswith(TOLD, 1) for line in lines):
+            kept = [put for put in commit.puts if put.ttl is None]
+            room -= sum([len(put.value) for put in kept])
+            written = {put.key: put.value for put in kept} if room > 0 else {}
+        rows.append(Row(commit.revision, lines, written))
+    word = _encode(Word(time.clock_gettime_ns(time.CLOCK_MONOTONIC), rows))
+    return word if len(word) < _LONGEST_DATAGRAM else LOOK
+
+
+def words_of(datagrams: list[bytes]) -> list[Word] | None:
+    """What datagrams say about commits; None if the log is to be read."""
+    if not datagrams or len(datagrams) >= MANY or LOOK in datagrams:
+        return None
     try:
-        for line in b"\n".join(words).decode().split("\n"):
-            revision, _, key = line.partition(" ")
-            found[key] = int(revision)
-    except ValueError:  # an odd datagram
+        return [_decode(each) for each in datagrams]
+    except msgspec.MsgspecError:  # an odd datagram
         return None
-    return found
 
 
 def _around(key: str) -> Iterator[str]:

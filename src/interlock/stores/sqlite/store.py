@@ -281,7 +281,14 @@ class SQLiteStore(BlockingStore):
 
         with self._making_feed:
             if self._made_feed is None:
-                feed = ChangeFeed(self._notifier, self._later, self._data_version, self._check)
+                feed = ChangeFeed(
+                    self._notifier,
+                    self._later,
+                    self._data_version,
+                    self._check,
+                    same_files=self._same_files,
+                    committed=self._committed,
+                )
                 self._made_feed = feed
             return self._made_feed
 
@@ -511,6 +518,19 @@ class SQLiteStore(BlockingStore):
         )
         error = self._engine.refuse(decode_mark(mark)) if isinstance(mark, str) else None
         return rows, int(trimmed), error
+
+    def _same_files(self) -> bool:
+        """Whether our files are those of the store, as after a read."""
+        try:
+            with self._reading:
+                self._files.check(self._read_connection().db)
+        except (StoreTrouble, apsw.Error):
+            return False
+        return True
+
+    def _committed(self) -> int:
+        """The latest revision that this object committed."""
+        return self._engine.seen
 
     def _data_version(self) -> int:
         return self._ask(lambda reader: int(str(reader.db.pragma("data_version"))))

@@ -8,7 +8,17 @@ listens: these must not depend on when that loop continues.
 
 A new watch reads the log from its revision on.  The watch of one signal leaves that to its first
 ``take``: its waiter mostly reads something before it sleeps, and a read at the revision of the
-watch shows that nothing came in between (``saw``).
+watch shows that nothing came in between (``saw``).  If the mark of its folder stands since an
+earlier wait, nothing can have come without a datagram, and nothing is read.
+
+A datagram has what its commit changed.  If it is the commit after the last one that the feed knows,
+the log need not be read.  A signal for one watch alone has no order to keep, and needs no log.
+
+A datagram also has what the commit wrote, a moment after that was durable.  A watch passes it on if
+it is fresh and our files still are those of the store, as they would be for a read: a process that
+was suspended may find a datagram of an hour ago, and reads.  A watch of more than a signal passes
+it on only to a ``take`` that waited for it, and only if this process has not committed since: what
+was done before a call of ``take`` is not to be overlooked by that call.
 
 While a watch waits, ``PRAGMA data_version`` shows every second whether the file changed without a
 notification.  That backstop is for a committer that was killed before it notified, and for
@@ -20,21 +30,30 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from interlock.errors import StoreMoved, StoreTrouble
 from interlock.steps import finish_future, wait_for_future
-from interlock.store import LOG, WAKE, Change, Resync, Scope, scopes
+from interlock.store import LOG, TOLD, WAKE, Change, Item, Resync, Scope, scopes
 from interlock.stores.derived import finish_from_thread
 from interlock.stores.sqlite.connection import ROWS_AT_ONCE
-from interlock.stores.sqlite.notify import Notifier, NotifySocket, signals_of
+from interlock.stores.sqlite.notify import (
+    Notifier,
+    NotifySocket,
+    Row,
+    Word,
+    signal_folder,
+    words_of,
+)
 
 if TYPE_CHECKING:
     import asyncio
 
 BACKSTOP = 1.0
+FRESH = 200_000_000
+"""Nanoseconds for which the word of a datagram counts: less than the shortest ttl."""
 
 Rows = list[tuple[int, str, bytes, str]]
 
@@ -59,8 +78,13 @@ class ChangeFeed:
         later: Callable[[int], tuple[Rows, int, StoreTrouble | None]],
         data_version: Callable[[], int],
         check: Callable[[], None],
+        *,
+        same_files: Callable[[], bool],
+        committed: Callable[[], int],
     ) -> None:
         self.check = check
+        self._same_files = same_files
+        self._committed = committed
         self._notifier = notifier
         self._later = later
         self._data_version = data_version
@@ -71,6 +95,10 @@ class ChangeFeed:
         """The watches that may have missed something between their revision and their mark."""
         self._socket: NotifySocket | None = None
         self._without_socket = False
+        self._marked: dict[str, int] = {}
+        """The folders of signals whose marks stand, with a revision that was read after that."""
+        self._untaken = 0
+        """The revision of the last signal that no watch was there for."""
         self._seen = 0
         self._version = -1
         self._looked = 0.0
@@ -92,19 +120,32 @@ class ChangeFeed:
             if lone:
                 self._looked = time.monotonic()
             if watch.is_signal and (lone or self._seen <= after):
+                if not self._told_since(watch, after):
+                    self.behind = (*self.behind, watch)
                 self._seen = after if lone else self._seen
                 watch.signalled = after
-                self.behind = (*self.behind, watch)
             else:
                 self._catch_up(watch, after)
             self._index.add(watch)
             return watch
 
+    def _told_since(self, watch: SQLiteWatch, after: int) -> bool:
+        """Whether each signal to this watch after that revision is, or will be, a datagram here."""
+        since = self._marked.get(watch.folder or "")
+        return since is not None and max(since, self._seen, self._untaken) <= after
+
     def saw(self, behind: tuple[SQLiteWatch, ...], revision: int) -> None:
         """A read that began after these watches were opened found the store at this revision."""
         with self._lock:
             same = [watch for watch in behind if revision <= watch.signalled]
-            self.behind = tuple([watch for watch in self.behind if watch not in same])
+            self._no_longer_behind(same, revision)
+
+    def _no_longer_behind(self, watches: Sequence[SQLiteWatch], revision: int) -> None:
+        """All up to this revision is known, which was read after these watches had their marks."""
+        for watch in watches:
+            if watch.folder is not None and watch in self.behind and self._socket is not None:
+                self._marked.setdefault(watch.folder, revision)
+        self.behind = tuple([watch for watch in self.behind if watch not in watches])
 
     def close_watch(self, watch: SQLiteWatch) -> None:
         """Remove a watch from the feed."""
@@ -112,8 +153,8 @@ class ChangeFeed:
             self.behind = tuple([each for each in self.behind if each is not watch])
             if watch in self._index.watches:
                 self._index.remove(watch)
-                if self._socket is not None:
-                    self._socket.unlisten(watch.scopes)
+                if self._socket is not None and not self._socket.unlisten(watch.scopes):
+                    self._marked.pop(watch.folder or "", None)
 
     def take(self, watch: SQLiteWatch) -> list[Change | Resync]:
         """The changes that have arrived for this watch, once."""
@@ -190,7 +231,7 @@ class ChangeFeed:
                         listener.loop.remove_reader(self._socket.socket.fileno())
             if self._socket is not None:
                 self._socket.close()
-            self._socket, self._loops = None, {}
+            self._socket, self._loops, self._marked = None, {}, {}
             self._wake_all()
             self._guard.notify_all()
 
@@ -199,6 +240,7 @@ class ChangeFeed:
         if self._socket is not None:
             self._socket.socket.close()
         self._socket, self._loops, self._index, self.behind = None, {}, WatchIndex(), ()
+        self._marked = {}
         self._lock = threading.RLock()
         self._guard = threading.Condition(self._lock)
 
@@ -263,19 +305,62 @@ class ChangeFeed:
         for watch in self._index.watches:
             watch.wake()
 
-    def _ring(self, words: list[bytes]) -> bool:
+    def _ring(self, datagrams: list[bytes]) -> bool:
         """Deliver the signals that datagrams name; False if the log has to be read.
 
         Only to watches of that one key, which have no other change to keep the order with.
         """
-        signals = signals_of(words)
-        if signals is None or not self._index.only_signals(signals):
+        words = words_of(datagrams)
+        if words is None:
             return False
-        for key, revision in signals.items():
-            if revision > self._seen:
-                self._index.signal(key, revision)
+        for word in words:
+            rows = [row for row in word.rows if row.revision > self._seen]
+            if self._follows(rows):
+                for row in rows:
+                    sent = word.sent if row.revision > self._committed() else 0
+                    self._index.give(row.revision, row.lines, self._current(word, row), sent)
+                    self._seen = row.revision
+                self._index.wake()
+            elif not self._signal(word, rows):
+                return False
         self._guard.notify_all()
         return True
+
+    def _follows(self, rows: Sequence[Row]) -> bool:
+        """Whether these are all commits since the last one that the feed knows.
+
+        A watch that is behind may have missed a commit of this process before its mark was made.
+        """
+        position = self._seen
+        skipped = set[int]() if self._socket is None else self._socket.skipped
+        for row in rows:
+            while position + 1 in skipped:
+                position += 1
+            if row.revision != position + 1:
+                return False
+            position = row.revision
+        if self.behind or not self._index.watches:
+            return False
+        skipped.difference_update([each for each in tuple(skipped) if each <= position])
+        return True
+
+    def _signal(self, word: Word, rows: Sequence[Row]) -> bool:
+        """Deliver signals out of their order, if there is nothing else; False if there is."""
+        found = [(row, row.signals) for row in rows]
+        if any(signals is None or not self._index.only_signals(signals) for _, signals in found):
+            return False
+        for row, signals in found:
+            for key in signals or ():
+                if not self._index.signal(key, row.revision, self._current(word, row)):
+                    self._untaken = max(self._untaken, row.revision)
+        return True
+
+    def _current(self, word: Word, row: Row) -> tuple[Item, ...]:
+        """What a commit wrote; nothing, if a reader should read that by itself."""
+        age = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - word.sent
+        if not row.written or not 0 <= age < FRESH or not self._same_files():
+            return ()
+        return tuple([Item(key, value, row.revision, 0) for key, value in row.written.items()])
 
     def _pump(self, *, notified: bool) -> None:
         """Deliver what is new to the watches."""
@@ -285,7 +370,10 @@ class ChangeFeed:
                 return
             self._version = version
         seen, self._seen = self._seen, self._advance(self._index, self._seen)
-        self.behind = ()
+        self._no_longer_behind(self.behind, self._seen)
+        late = not notified and any(watch.arrived for watch in self._index.watches)
+        if late and self._socket is not None:
+            self._socket.mark_again()  # no datagram came: the marks may have been removed
         if self._moved is not None:
             self._wake_all()
         if (self._seen > seen or self._moved) and self._listener is not None:  # threads wait, too
@@ -359,13 +447,18 @@ class WatchIndex:
         watching = [watch for key in keys for watch in self._watching(key)]
         return all(len(watch.scopes) == 1 and watch.scopes[0] in keys for watch in watching)
 
-    def signal(self, key: str, revision: int) -> None:
-        """Deliver a signal before its log row is read, and not again with the row."""
-        for watch in self._by_scope.get(key, ()):
+    def signal(self, key: str, revision: int, written: tuple[Item, ...]) -> bool:
+        """Deliver a signal before its log row is read, and not again with the row.
+
+        Returns whether a watch was there for it.
+        """
+        watches = self._by_scope.get(key, ())
+        for watch in watches:
             if revision > watch.signalled:
                 watch.signalled = revision
-                watch.arrived.append(Change(revision, key))
+                watch.arrived.append(Change(revision, key, written=written))
                 watch.wake()
+        return bool(watches)
 
     def deliver(self, rows: Rows) -> None:
         """Give each watch what concerns it of these log rows, and wake those with changes.
@@ -375,10 +468,30 @@ class WatchIndex:
         for revision, id_, value, touched in rows:
             for watch in self._watching(LOG + id_):
                 watch.arrived.append(Change(revision, LOG + id_, value=value))
-            for line in touched.split("\n") if touched else ():
-                for watch in self._watching(line[1:]):
-                    if revision > watch.signalled:
-                        watch.arrived.append(Change(revision, line[1:], deleted=line[0] == "-"))
+            self.give(revision, touched.split("\n") if touched else ())
+        self.wake()
+
+    def give(
+        self,
+        revision: int,
+        lines: Iterable[str],
+        written: tuple[Item, ...] = (),
+        sent: float = 0,
+    ) -> None:
+        """Give each watch what concerns it of the lines of one commit.
+
+        What it has ``written`` is for signals, and for a ``take`` that began before ``sent``.
+        """
+        for line in lines:
+            key, deleted = line[1:], line[0] == "-"
+            for watch in self._watching(key):
+                if revision > watch.signalled:
+                    told = key.startswith(TOLD) and (watch.is_signal or watch.asked < sent)
+                    along = written if told else ()
+                    watch.arrived.append(Change(revision, key, deleted=deleted, written=along))
+
+    def wake(self) -> None:
+        """Wake those with changes."""
         for watch in self.watches:
             if watch.arrived:
                 watch.wake()
@@ -405,6 +518,10 @@ class SQLiteWatch:
         self.sleeper: asyncio.Future[None] | None = None
         self.is_signal = len(scopes) == 1 and scopes[0].startswith(WAKE) and scopes[0][-1] != "/"
         """Whether it waits for one signal alone."""
+        self.folder = signal_folder(scopes)
+        """The folder that its mark names instead of the signal."""
+        self.asked = math.inf
+        """Since when a ``take`` waits, in nanoseconds of the monotonic clock."""
         self.signalled = 0
         """The revision of the last signal that came before its log row, or where it begins."""
         self._feed = feed
@@ -427,7 +544,11 @@ class SQLiteWatch:
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""
         self._feed.check()
-        self._feed.wait(self, timeout)
+        self.asked = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        try:
+            self._feed.wait(self, timeout)
+        finally:
+            self.asked = math.inf
         return self._feed.take(self)
 
     async def take_async(self, timeout: float | None) -> list[Change | Resync]:
@@ -438,11 +559,12 @@ class SQLiteWatch:
 
             loop = asyncio.get_running_loop()
             self.sleeper = loop.create_future()
+            self.asked = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
             try:
                 self._feed.sleep(self, loop)
                 await wait_for_future(self.sleeper, timeout)
             finally:
-                self.sleeper = None
+                self.sleeper, self.asked = None, math.inf
             self._feed.refuse(self)
         return self._feed.take(self)
 

@@ -52,6 +52,7 @@ from interlock.errors import (
 from interlock.store import Committed, Work
 from interlock.stores.sqlite.connection import WriteConnection, WriteJob
 from interlock.stores.sqlite.files import make_side_folder
+from interlock.stores.sqlite.notify import CommitNote
 from interlock.threads import background
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ class Writer:
         """The life of the writer thread: it always answers the jobs that wait."""
         while self._wait_for_jobs():
             jobs: list[WriteJob] = []
-            touched: list[str] = []
+            touched: list[CommitNote] = []
             try:
                 # The right first: the turn belongs to the process, so two threads would share
                 # it, and the first to leave would leave for both.
@@ -374,6 +375,7 @@ class Writer:
             engine.files.check(engine.db)
             engine.wal.sync()
         except (StoreMissing, OSError, apsw.Error) as error:
+            engine.doubt_touched()
             trouble = engine.wal.trouble or str(error)
             gone = engine.files.recheck(engine.db) and StoreMissing(engine.files.gone)
             for job in jobs:
