@@ -21,9 +21,11 @@
 --
 -- A call of Redis from a script costs about a microsecond, so all items are read by one call, and
 -- all that are put are written by one; what holds for all commits is read, tried and written once.
+-- A function costs a fraction of that whenever the script runs, so few things are one.
 local items, index, live, log, ids, meta, refused = unpack(KEYS)
 local call, byte, match, sub, find = redis.call, string.byte, string.match, string.sub, string.find
 local latest, bound, room = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] ~= ''
+local bell = sub(meta, 1, -5) .. 'bell:'
 local FIRST, HEAD = 4, 9 -- where the first commit begins; the words of a commit before its lists
 
 local function text(number)
@@ -109,99 +111,6 @@ local function short(item, longest)
   return size > longest and '~' .. size .. ' ' .. head or item
 end
 
--- What stands under these keys: false if nothing, or if it lapsed.
-local function look(wanted, seen)
-  for i = 1, #wanted, PORTION do
-    local found = call('HMGET', items, unpack(wanted, i, math.min(i + PORTION - 1, #wanted)))
-    for j, item in ipairs(found) do -- no item is false, not nil
-      if item and byte(item) ~= BRACE then
-        local expires = match(item, '^%d+ %d+ (%d+)')
-        if expires ~= '0' and tonumber(expires) <= now then
-          item = false
-        end
-      end
-      seen[wanted[i + j - 1]] = item
-    end
-  end
-end
-
--- What is delivered once more must not commit when the checks hold by then: its id is taken
--- until it is too late for it.  That is kept in memory and by replicas: a no costs no disk.
--- A server that refuses these writes (it is full) says no all the same.
-local function mark_refused(id)
-  if not forgotten then
-    forgotten = call('ZRANGEBYSCORE', refused, '-inf', '(' .. text(now), 'LIMIT', 0, 16)
-  end
-  redis.set_repl(redis.REPL_SLAVE)
-  redis.pcall('ZADD', refused, ARGV[1], id)
-  redis.pcall('HSET', ids, id, '0')
-  redis.set_repl(redis.REPL_ALL)
-end
-
--- Try what this commit may be refused; the first write is one that is refused when memory is full.
-local function try(recording, deleting, staying, adding)
-  if not tried.write then
-    if room then
-      call('HDEL', meta, '')
-    end
-    call('HSET', meta, 'rev', stamped)
-    tried.write = stamped
-  end
-  last = stamped
-  if recording and not tried.record then
-    call('PUBLISH', sub(meta, 1, -5) .. 'bell:?', '')
-    length = call('XLEN', log)
-    if length + #ARGV / HEAD - bound >= 64 then -- as many entries as there may be
-      call('XRANGE', log, '-', '-')
-      call('XTRIM', log, 'MINID', '0')
-      call('HDEL', meta, '')
-    end
-    tried.record = true
-  end
-  if deleting and not tried.delete then
-    call('HDEL', meta, '')
-    tried.delete = true
-  end
-  if (deleting or staying) and not tried.stay then
-    call('ZREM', live, '')
-    tried.stay = true
-  end
-  if adding and not tried.add then
-    call('ZADD', index, 'XX', 0, '')
-    tried.add = true
-  end
-  if recording and deleting and not tried.entry then
-    call('XADD', meta .. '?', 'NOMKSTREAM', '*', '', '')
-    tried.entry = true
-  end
-end
-
--- Who watches a key listens on its channel, on that of one of its folders, or on the root's,
--- which brings everything and the entry too.
-local function gather(touched)
-  local bells, order, everything = {}, {}, {}
-  local function add(scope, told)
-    local before = bells[scope]
-    if before then
-      bells[scope] = before .. told
-    else
-      bells[scope] = told
-      order[#order + 1] = scope
-    end
-  end
-  for i, what in ipairs(touched) do
-    local told = #what .. ':' .. what
-    everything[i] = told
-    add(sub(what, 2), told)
-    local slash = find(what, '/', 2, true)
-    while slash and slash < #what do
-      add(sub(what, 2, slash), told)
-      slash = find(what, '/', slash + 1, true)
-    end
-  end
-  return bells, order, table.concat(everything)
-end
-
 local function commit(at, checks, puts, deletes, reads, signals)
   local id, flags, entry, hash = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   local quiet, longest = false, nil
@@ -215,6 +124,7 @@ local function commit(at, checks, puts, deletes, reads, signals)
   local reading = deleting + deletes
   local signalling = reading + reads
 
+  -- What stands under each key: false if nothing, or if it lapsed.
   local asked, wanted, seen = {}, {}, {} -- keys for the answer to a no; keys to read; the items
   local function want(key)
     if seen[key] == nil then
@@ -237,7 +147,18 @@ local function commit(at, checks, puts, deletes, reads, signals)
     asked[#asked + 1] = ARGV[i]
     want(ARGV[i])
   end
-  look(wanted, seen)
+  for i = 1, #wanted, PORTION do
+    local found = call('HMGET', items, unpack(wanted, i, math.min(i + PORTION - 1, #wanted)))
+    for j, item in ipairs(found) do -- no item is false, not nil
+      if item and byte(item) ~= BRACE then
+        local expires = match(item, '^%d+ %d+ (%d+)')
+        if expires ~= '0' and tonumber(expires) <= now then
+          item = false
+        end
+      end
+      seen[wanted[i + j - 1]] = item
+    end
+  end
 
   local fresh = quiet or call('HEXISTS', ids, id) == 0
   local holds = fresh
@@ -260,8 +181,17 @@ local function commit(at, checks, puts, deletes, reads, signals)
   end
 
   if not holds then
+    -- What is delivered once more must not commit when the checks hold by then: its id is taken
+    -- until it is too late for it.  That is kept in memory and by replicas: a no costs no disk.
+    -- A server that refuses these writes (it is full) says no all the same.
     if fresh and not never then
-      mark_refused(id)
+      if not forgotten then
+        forgotten = call('ZRANGEBYSCORE', refused, '-inf', '(' .. text(now), 'LIMIT', 0, 16)
+      end
+      redis.set_repl(redis.REPL_SLAVE)
+      redis.pcall('ZADD', refused, ARGV[1], id)
+      redis.pcall('HSET', ids, id, '0')
+      redis.set_repl(redis.REPL_ALL)
     end
     local answer = {0, now, not fresh and standing(id)}
     for i, key in ipairs(asked) do
@@ -310,8 +240,42 @@ local function commit(at, checks, puts, deletes, reads, signals)
     touched[#touched + 1] = '+' .. key
   end
 
-  -- From here on it writes: first what may be refused.
-  try(not quiet, deletes > 0, #staying > 0, #new > 0 or #lives > 0)
+  -- From here on it writes: first what may be refused, as far as no earlier commit has tried it.
+  if not tried.write then
+    if room then
+      call('HDEL', meta, '')
+    end
+    call('HSET', meta, 'rev', stamped)
+    tried.write = stamped
+  end
+  last = stamped
+  if not quiet and not tried.record then
+    call('PUBLISH', bell .. '?', '')
+    length = call('XLEN', log)
+    if length + #ARGV / HEAD - bound >= 64 then -- as many entries as there may be
+      call('XRANGE', log, '-', '-')
+      call('XTRIM', log, 'MINID', '0')
+      call('HDEL', meta, '')
+    end
+    tried.record = true
+  end
+  if deletes > 0 and not tried.delete then
+    call('HDEL', meta, '')
+    call('ZREM', live, '')
+    tried.delete, tried.stay = true, true
+  end
+  if #staying > 0 and not tried.stay then
+    call('ZREM', live, '')
+    tried.stay = true
+  end
+  if (#new > 0 or #lives > 0) and not tried.add then
+    call('ZADD', index, 'XX', 0, '')
+    tried.add = true
+  end
+  if deletes > 0 and not quiet and not tried.entry then
+    call('XADD', meta .. '?', 'NOMKSTREAM', '*', '', '')
+    tried.entry = true
+  end
 
   local function put_items()
     all('HSET', items, stored)
@@ -339,7 +303,25 @@ local function commit(at, checks, puts, deletes, reads, signals)
     for i = signalling, signalling + signals - 1 do
       touched[#touched + 1] = '!' .. ARGV[i]
     end
-    local bells, order, everything = gather(touched)
+    -- Who watches a key listens on its channel, on that of one of its folders, or on the root's,
+    -- which brings everything and the entry too.
+    local bells, order, everything = {}, {}, ''
+    for _, what in ipairs(touched) do
+      local told = #what .. ':' .. what
+      local scope, slash = sub(what, 2), 1
+      everything = everything .. told
+      while scope do
+        local before = bells[scope]
+        if before then
+          bells[scope] = before .. told
+        else
+          bells[scope] = told
+          order[#order + 1] = scope
+        end
+        slash = find(what, '/', slash + 1, true)
+        scope = slash and slash < #what and sub(what, 2, slash)
+      end
+    end
     call('XADD', log, stamped .. '-0', 'i', id, 'e', entry, 'h', hash, 't', everything)
     call('HSET', ids, id, stamped)
     length = length + 1
@@ -347,8 +329,7 @@ local function commit(at, checks, puts, deletes, reads, signals)
       put_items()
     end
     local before = stamped .. ' ' .. (recorded or '0') .. ' '
-    recorded = stamped
-    local bell = sub(meta, 1, -5) .. 'bell:' -- told last: what is told has been written
+    recorded = stamped -- told last: what is told has been written
     for _, scope in ipairs(order) do
       call('PUBLISH', bell .. scope, before .. bells[scope])
     end
@@ -366,12 +347,6 @@ local function commit(at, checks, puts, deletes, reads, signals)
   return answer
 end
 
--- An error of one commit, as Redis words it; its own code is inside where it begins with another.
-local function failure(trouble)
-  local said = type(trouble) == 'table' and trouble.err or tostring(trouble)
-  return {err = match(said, '^%u+ ') and said or 'ERR ' .. said}
-end
-
 local answers, at = {}, FIRST
 while at <= #ARGV do
   local checks, puts = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
@@ -381,7 +356,11 @@ while at <= #ARGV do
     answers[#answers + 1] = {err = 'LATE ' .. text(now)}
   else
     local done, answer = pcall(commit, at, checks, puts, deletes, reads, signals)
-    answers[#answers + 1] = done and answer or failure(answer)
+    if not done then -- as Redis words it: the code is inside where it begins with something else
+      local said = type(answer) == 'table' and answer.err or tostring(answer)
+      answer = {err = match(said, '^%u+ ') and said or 'ERR ' .. said}
+    end
+    answers[#answers + 1] = answer
   end
   at = at + HEAD + 3 * (checks + puts) + deletes + reads + signals
   if last == stamped then
