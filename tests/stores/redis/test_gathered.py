@@ -20,7 +20,7 @@ from interlock.nouns.grants.lock import LockGranted
 from interlock.store import LOG, Check, Committed, Conflict, Put, StoreMark, Txn, void
 from interlock.stores import open_store, open_store_async
 from interlock.stores.redis import RedisStore, async_connections
-from interlock.stores.redis.scripts import CommitRequests, pack, packed_commit
+from interlock.stores.redis.scripts import CommitPacker, pack, packed_commit
 from interlock.testing.conformance.place import committed, txn, write
 from interlock.testing.servers import RedisServer
 from interlock.testing.servers.proxy import Proxy
@@ -36,7 +36,7 @@ class Twin:
     def __init__(self, store: RedisStore, bound: int) -> None:
         self.store = store
         self.answers: list[Any] = []
-        self._commits = CommitRequests(store._tail, bound)
+        self._commits = CommitPacker(store._tail, bound)
         self._ask("UNLINK", *store.keys.values())
         self._ask("HSET", store.keys["meta"], "rev", str(START))
         self._listener = store.transport.dial()

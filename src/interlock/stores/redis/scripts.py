@@ -66,7 +66,7 @@ class PackedCommit(NamedTuple):
     """Whether a full server accepts it; a request has either such commits or others."""
 
 
-class CommitRequests:
+class CommitPacker:
     """Makes the requests that run commit.lua, with one commit or several.
 
     Each commit is packed by itself, so that one that cannot be packed harms no other.

@@ -66,7 +66,7 @@ from interlock.stores.redis.scripts import (
     RIGHTS,
     SWEEP,
     TRIM,
-    CommitRequests,
+    CommitPacker,
     Script,
     pack,
     packed_commit,
@@ -107,7 +107,7 @@ class RedisStore(NetworkStore):
         super().__init__(transport, address.shown, patience=patience)
         self.capabilities = _capabilities("none", self.bound)
         self._tail: tuple[scripts.Argument, ...] = (str(len(self.keys)), *self.keys.values())
-        transport.commits = CommitRequests(self._tail, self.bound)
+        transport.commits = CommitPacker(self._tail, self.bound)
         self._reads = ("EVALSHA", READ.sha, *self._tail)
 
     def watch(self, scope: Scope, after: int) -> RedisWatch:

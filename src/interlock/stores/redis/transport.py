@@ -33,7 +33,7 @@ from interlock.stores.redis.server import ServerFacts, greeting, server_facts
 
 if TYPE_CHECKING:
     from interlock.stores.redis.async_connections import LoopConnections, PipelinedConnection
-    from interlock.stores.redis.scripts import CommitRequests
+    from interlock.stores.redis.scripts import CommitPacker
     from interlock.stores.redis.watch import BlockingSubscription
 
 
@@ -179,7 +179,7 @@ class RedisTransport:
     ``commits`` makes the requests of commits; the store sets it.
     """
 
-    commits: CommitRequests
+    commits: CommitPacker
 
     def __init__(
         self, address: Address, meta: bytes, welcome: Callable[[ServerFacts], None]
