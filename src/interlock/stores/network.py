@@ -212,15 +212,21 @@ class NetworkStore:
                 if self._away is not None:
                     self.note_answer()
                 return answer
+            if once is not None and isinstance(trouble, Unanswered):
+                raise self.unknown_outcome(trouble, once) from trouble
             self.check()  # closed in the meantime: that is why
             self.note_outage(trouble)
-            if once is not None and isinstance(trouble, Unanswered):
-                raise OutcomeUnknown(f"{self.where} did not answer ({trouble})", once) from trouble
             delays = delays or pauses()
             delay = next(delays)
             if time.monotonic() + delay > ends:
                 raise self.away_error(trouble) from trouble
             yield Pause(delay)
+
+    def unknown_outcome(self, error: Unanswered, txn: str) -> OutcomeUnknown:
+        """The error of a commit that was sent and not answered."""
+        self.check()  # closed in the meantime: that is why
+        self.note_outage(error)
+        return OutcomeUnknown(f"{self.where} did not answer ({error})", txn)
 
     def note_outage(self, error: Exception) -> None:
         """Note that the engine did not answer; logged once, until it answers again."""

@@ -19,7 +19,7 @@ signal.signal(signal.SIGALRM, strike)
 checks = (Check("k", "at", revision=7),) * 40
 txn = Txn(id="txn_1", checks=checks, puts=(Put("k", b"1", 5.0),))
 make = {
-    "commit": lambda: commit_arguments(txn, 1, 2),
+    "commit": lambda: commit_arguments(txn),
     "read": lambda: read_arguments([Range("a/"), Log()] * 40),
 }
 struck = 0

@@ -16,7 +16,7 @@ from interlock.nouns.grants.lock import LockBusy
 from interlock.store import LOG, VOID, Check, Conflict, Extent, Log, Put, Range, Resync, void
 from interlock.stores.redis import RedisStore, scripts
 from interlock.stores.redis.errors import RequestTooLate
-from interlock.stores.redis.scripts import pack
+from interlock.stores.redis.scripts import pack, packed_commit
 from interlock.stores.redis.transport import LATEST
 from interlock.testing.conformance.place import committed, gather, txn, write
 from interlock.testing.servers import RedisServer
@@ -93,9 +93,9 @@ def test_a_clock_that_is_turned_back_revives_nothing(store: RedisStore) -> None:
 def test_a_request_that_comes_too_late_has_no_effect(store: RedisStore) -> None:
     write(store)
     late = txn(Put("a", b"1"))
-    stale = scripts.commit_arguments(late, now() - 1_000_000, store.bound)
+    stale = store.transport.commits.request([packed_commit(late)], now() - 1_000_000)
     with pytest.raises(RequestTooLate):
-        ask(store, *store._commits, *stale)
+        store.transport.call(stale)
     assert store.read("a", LOG + late.id).items == {"a": None, LOG + late.id: None}
 
 
@@ -153,18 +153,18 @@ def test_a_void_outlives_the_request_that_it_keeps_out(
 ) -> None:
     store = opened(f"{redis_url}&log=0")
     late = txn(Put("a", b"1"))
-    request = scripts.commit_arguments(late, store.transport.latest(), store.bound)
+    request = store.transport.commits.request([packed_commit(late)], store.transport.latest())
     committed(store.commit(void(late.id)))
     turn_ahead(store, LATEST - 1_000_000)
     for _ in range(200):
         write(store)
-    assert ask(store, *store._commits, *request)[0] == 0
+    assert store.transport.call(request)[0] == 0
     turn_ahead(store, 400_000_000)
     for _ in range(3):
         write(store)
     assert store.read(LOG + late.id)[LOG + late.id] is None, "trimmed by now"
     with pytest.raises(RequestTooLate):
-        ask(store, *store._commits, *request)
+        store.transport.call(request)
     assert store.read("a")["a"] is None
 
 
@@ -172,10 +172,10 @@ def test_a_request_that_was_refused_commits_never(store: RedisStore) -> None:
     """It is delivered twice, and finds what it wanted to be absent gone the second time."""
     write(store, Put("a", b"1"))
     wanted = txn(Put("a", b"2"), checks=(Check("a", "absent"),))
-    request = scripts.commit_arguments(wanted, store.transport.latest(), store.bound)
-    assert ask(store, *store._commits, *request)[:3] == [0, mock.ANY, None]
+    request = store.transport.commits.request([packed_commit(wanted)], store.transport.latest())
+    assert store.transport.call(request)[:3] == [0, mock.ANY, None]
     committed(store.commit(txn(deletes=("a",))))
-    assert ask(store, *store._commits, *request)[0] == 0
+    assert store.transport.call(request)[0] == 0
     assert store.read("a", LOG + wanted.id).items == {"a": None, LOG + wanted.id: None}
     settled = store.commit(void(wanted.id))
     assert isinstance(settled, Conflict)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from hiredis import ProtocolError, ReplyError
 
 from interlock.stores.network import REPLY, Unanswered, Unsent
-from interlock.stores.redis.scripts import pack
+from interlock.stores.redis.scripts import PackedCommit, pack
 from interlock.stores.redis.transport import Connection, reason
 from interlock.stores.redis.watch import PING, PING_REQUEST, Silence
 
@@ -165,6 +165,35 @@ def _later(error: OSError) -> bool:
 S = TypeVar("S", bound=LoopConnection)
 
 
+MOST = 16
+"""Commits in one request: the server works on them while the client prepares the next ones."""
+LARGEST = 1 << 15
+"""Bytes after which a request takes no further commit."""
+
+
+class GatheredCommits:
+    """Commits that are to be one request, and its place among those that are to be sent."""
+
+    __slots__ = ("commits", "futures", "place", "size")
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+        self.commits: list[PackedCommit] = []
+        self.futures: list[asyncio.Future[Any]] = []
+        self.size = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it takes no further commit."""
+        return len(self.commits) >= MOST or self.size >= LARGEST
+
+    def add(self, commit: PackedCommit, future: asyncio.Future[Any]) -> None:
+        """Add one; each gets its own answer."""
+        self.commits.append(commit)
+        self.futures.append(future)
+        self.size += len(commit.packed)
+
+
 class PipelinedConnection(LoopConnection):
     """The pipelined connection of a loop."""
 
@@ -172,7 +201,9 @@ class PipelinedConnection(LoopConnection):
         self, transport: RedisTransport, loop: asyncio.AbstractEventLoop, connection: Connection
     ) -> None:
         super().__init__(transport, loop, connection)
-        self._waiting = deque[asyncio.Future[Any]]()
+        self._waiting = deque[list[asyncio.Future[Any]]]()
+        self._gathered: list[GatheredCommits] = []
+        self._open: dict[bool, GatheredCommits] = {}
         self._since = 0.0
         self._retired = False
 
@@ -187,36 +218,76 @@ class PipelinedConnection(LoopConnection):
         if self.ended:
             future.set_exception(Unsent(self.ended))
             return future
+        self._send_request(request, [future])
+        return future
+
+    def commit(self, commit: PackedCommit) -> asyncio.Future[Any]:
+        """The answer to a commit; what commits in one iteration of the loop is sent together."""
+        future = self.loop.create_future()
+        if self.ended:
+            future.set_exception(Unsent(self.ended))
+        elif not self._waiting:
+            self._send_request(self._request([commit]), [future])
+        else:
+            gathered = self._open.get(commit.room)
+            if gathered is None:
+                gathered = self._open[commit.room] = GatheredCommits(len(self._out))
+                self._gathered.append(gathered)
+                self._send_request(b"", gathered.futures)
+            gathered.add(commit, future)
+            if gathered.full:
+                del self._open[commit.room]
+        return future
+
+    def _send_request(self, request: bytes, futures: list[asyncio.Future[Any]]) -> None:
+        """Send it at once if it is alone, else with all others of this iteration."""
         waiting = self._waiting
-        waiting.append(future)
-        if len(waiting) == 1:  # alone: at once
+        waiting.append(futures)
+        if len(waiting) == 1:
             self._since = self.loop.time()
             if self._timer is None:
                 self._timer = self.loop.call_later(REPLY, self._watch)
             self.write(request)
         else:
             self.write_soon(request)
-        return future
+
+    def _flush(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        self._open.clear()
+        for each in gathered:
+            self._out[each.place] = self._request(each.commits)
+        super()._flush()
+
+    def _request(self, commits: list[PackedCommit]) -> bytes:
+        return self._transport.commits.request(commits, self._transport.latest())
 
     def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply of the server
-        """The reply to the call at the head of the queue."""
+        """The reply to the calls at the head of the queue."""
         self._since = self.loop.time()
-        future = self._waiting.popleft()
+        futures = self._waiting.popleft()
+        if len(futures) == 1:
+            self._answer(futures[0], reply)
+        else:  # commits: the script answers each of them, or refuses all at once
+            whole = isinstance(reply, ReplyError)
+            for number, future in enumerate(futures):
+                self._answer(future, reply if whole else reply[number])
+        if self._retired and not self._waiting:
+            self.end("it sent us elsewhere")
+
+    def _answer(self, future: asyncio.Future[Any], reply: Any) -> None:  # noqa: ANN401
         if isinstance(reply, ReplyError):
             if not future.done():
                 future.set_exception(self._transport.meaning(reply))
             self._retired = self._retired or self._transport.leaves(reply)
         elif not future.done():
             future.set_result(reply)
-        if self._retired and not self._waiting:
-            self.end("it sent us elsewhere")
 
     def finished(self, why: str) -> None:
         """The calls that wait get no answer."""
         while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(Unanswered(why))
+            for future in self._waiting.popleft():
+                if not future.done():
+                    future.set_exception(Unanswered(why))
 
     def _watch(self) -> None:
         """Whether the head of the queue has waited for too long."""
@@ -405,10 +476,13 @@ class LoopConnections:
 
     def call(self, request: bytes) -> Awaitable[Any]:
         """The answer to a request; over the link of the running loop."""
+        link = self.pipeline()
+        return self._first_call(request) if link is None else link.call(request)
+
+    def pipeline(self) -> PipelinedConnection | None:
+        """The connection that the calls of the running loop share, if it can be used."""
         link = self._pipelines.connected.get(asyncio.get_running_loop())
-        if link is not None and link.usable:
-            return link.call(request)
-        return self._first_call(request)
+        return link if link is not None and link.usable else None
 
     async def join(self, channels: tuple[bytes, ...]) -> LoopSubscription:
         """Listen on these channels: it gets everything that is published from now on."""

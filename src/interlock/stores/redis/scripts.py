@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import ceil
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from hiredis import pack_command
 
@@ -57,36 +57,92 @@ pack = cast("Callable[[tuple[Argument, ...]], bytes]", pack_command)
 _MICRO = 1_000_000
 
 
-def commit_arguments(txn: Txn, latest: int, bound: int) -> list[Argument]:
-    """The arguments of commit.lua."""
+class PackedCommit(NamedTuple):
+    """The arguments of one commit, as they go over the wire."""
+
+    words: int
+    packed: bytes
+    room: bool
+    """Whether a full server accepts it; a request has either such commits or others."""
+
+
+class CommitPacker:
+    """Makes the requests that run commit.lua, with one commit or several.
+
+    Each commit is packed by itself, so that one that cannot be packed harms no other.
+    """
+
+    def __init__(self, tail: tuple[Argument, ...], bound: int) -> None:
+        self._bound = str(bound)
+        self._words = 2 + len(tail) + 3
+        self._by_name = _packed(("EVALSHA", COMMIT.sha, *tail))
+        self._in_full = _packed(("EVAL", COMMIT.body, *tail))
+
+    def request(
+        self, commits: Sequence[PackedCommit], latest: int, *, whole: bool = False
+    ) -> bytes:
+        """The request for these commits, which are either all to make room or none of them.
+
+        With ``whole`` it has the text of the script, for a server that does not know it.
+        """
+        room = "room" if commits[0].room else ""
+        words = self._words + sum([commit.words for commit in commits])
+        parts = [
+            b"*%d\r\n" % words,
+            self._in_full if whole else self._by_name,
+            _packed((str(latest), self._bound, room)),
+            *[commit.packed for commit in commits],
+        ]
+        return b"".join(parts)
+
+
+def packed_commit(txn: Txn) -> PackedCommit:
+    """A commit that is ready to be sent."""
+    words = commit_arguments(txn)
+    return PackedCommit(len(words), _packed(tuple(words)), txn.makes_room)
+
+
+def _packed(words: tuple[Argument, ...]) -> bytes:
+    """Words as they go over the wire, without their number."""
+    packed = pack(words)
+    return packed[packed.index(b"\n") + 1 :]
+
+
+def commit_arguments(txn: Txn) -> list[Argument]:
+    """The arguments of one commit in commit.lua."""
     if " " in txn.id or " " in txn.hash:
         raise ValueError(f"the id or the hash of {txn.id!r} has a blank")
+    checks, puts, deletes, reads, signals = (
+        txn.checks,
+        txn.puts,
+        txn.deletes,
+        txn.reads,
+        txn.signals,
+    )
     found: list[Argument] = [
         txn.id,
-        str(latest),
-        str(bound),
-        _flags(txn),
+        _flags(txn) if txn.quiet or txn.longest is not None else "",
         txn.entry,
         txn.hash,
-        str(len(txn.checks)),
-        str(len(txn.puts)),
-        str(len(txn.deletes)),
-        str(len(txn.reads)),
-        str(len(txn.signals)),
+        str(len(checks)),
+        str(len(puts)),
+        str(len(deletes)),
+        str(len(reads)),
+        str(len(signals)),
     ]
-    for check in txn.checks:
+    for check in checks:
         found += (check.kind, check.key, _wanted(check))
-    for put in txn.puts:
+    for put in puts:
         # Rounded up: it never expires early.
         found += (put.key, put.value, "0" if put.ttl is None else str(ceil(put.ttl * _MICRO)))
-    found += txn.deletes
-    found += txn.reads
-    found += txn.signals
+    found += deletes
+    found += reads
+    found += signals
     return found
 
 
 def _flags(txn: Txn) -> str:
-    words = ("quiet " if txn.quiet else "") + ("room " if txn.makes_room else "")
+    words = "quiet " if txn.quiet else ""
     return words if txn.longest is None else f"{words}longest={txn.longest}"
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ from interlock.errors import (
     StoreTrouble,
     StoreUnsuitable,
 )
-from interlock.steps import Op
+from interlock.steps import Op, drive_async
 from interlock.store import (
     LOG,
     Answer,
@@ -48,11 +48,17 @@ from interlock.store import (
 )
 from interlock.stores.address import Address
 from interlock.stores.marks import decode_mark, encode_mark, not_filled_by, reached
-from interlock.stores.network import PATIENCE, NetworkStore, SendRequest, driven
+from interlock.stores.network import (
+    PATIENCE,
+    NetworkStore,
+    SendRequest,
+    Unanswered,
+    Unsent,
+    driven,
+)
 from interlock.stores.redis import scripts
 from interlock.stores.redis.errors import NoScript, RequestTooLate, denied
 from interlock.stores.redis.scripts import (
-    COMMIT,
     ERASE,
     LOAD,
     MARK,
@@ -60,8 +66,10 @@ from interlock.stores.redis.scripts import (
     RIGHTS,
     SWEEP,
     TRIM,
+    CommitPacker,
     Script,
     pack,
+    packed_commit,
 )
 from interlock.stores.redis.server import ServerFacts, findings, info
 from interlock.stores.redis.transport import RedisTransport
@@ -99,7 +107,7 @@ class RedisStore(NetworkStore):
         super().__init__(transport, address.shown, patience=patience)
         self.capabilities = _capabilities("none", self.bound)
         self._tail: tuple[scripts.Argument, ...] = (str(len(self.keys)), *self.keys.values())
-        self._commits = ("EVALSHA", COMMIT.sha, *self._tail)
+        transport.commits = CommitPacker(self._tail, self.bound)
         self._reads = ("EVALSHA", READ.sha, *self._tail)
 
     def watch(self, scope: Scope, after: int) -> RedisWatch:
@@ -186,10 +194,10 @@ class RedisStore(NetworkStore):
         )
 
     def _commit(self, txn: Txn) -> Op[Answer]:
-        whole = False
+        whole, transport = False, self.transport
+        commits = (packed_commit(txn),)
         for _ in range(_TRIES):
-            args = scripts.commit_arguments(txn, self.transport.latest(), self.bound)
-            request = self._in_full(COMMIT, args) if whole else pack((*self._commits, *args))
+            request = transport.commits.request(commits, transport.latest(), whole=whole)
             try:
                 answer = yield from self.request_with_retries(request, txn.id)
             except NoScript:
@@ -205,6 +213,24 @@ class RedisStore(NetworkStore):
             else:
                 return self._answer(txn, answer)
         raise StoreTrouble(f"{self.where} has a clock that jumps all the time; see to it")
+
+    def commit_async(self, txn: Txn) -> Awaitable[Answer]:
+        """Commit in an event loop: all that commit in one iteration of it share a request."""
+        self.check()
+        return self._commit_with_others(txn)
+
+    async def _commit_with_others(self, txn: Txn) -> Answer:
+        if (pipeline := self.transport.pipeline()) is None:
+            return await drive_async(self._commit(txn), self.transport)
+        try:
+            answer = await pipeline.commit(packed_commit(txn))
+        except Unanswered as error:
+            raise self.unknown_outcome(error, txn.id) from error
+        except (Unsent, NoScript, RequestTooLate, StoreMoved, StoreRefused):
+            return await drive_async(self._commit(txn), self.transport)  # nothing happened
+        if self._away is not None:
+            self.note_answer()
+        return self._answer(txn, answer)
 
     def _answer(self, txn: Txn, answer: Sequence[Any]) -> Answer:
         now = answer[1]

@@ -32,7 +32,8 @@ from interlock.stores.redis.scripts import pack
 from interlock.stores.redis.server import ServerFacts, greeting, server_facts
 
 if TYPE_CHECKING:
-    from interlock.stores.redis.async_connections import LoopConnections
+    from interlock.stores.redis.async_connections import LoopConnections, PipelinedConnection
+    from interlock.stores.redis.scripts import CommitPacker
     from interlock.stores.redis.watch import BlockingSubscription
 
 
@@ -173,7 +174,12 @@ def reason(error: BaseException | None) -> str:
 
 
 class RedisTransport:
-    """All connections of a store."""
+    """All connections of a store.
+
+    ``commits`` makes the requests of commits; the store sets it.
+    """
+
+    commits: CommitPacker
 
     def __init__(
         self, address: Address, meta: bytes, welcome: Callable[[ServerFacts], None]
@@ -211,6 +217,10 @@ class RedisTransport:
         """Send from an event loop."""
         loops = self._loops or self.loops()
         return loops.call(request)
+
+    def pipeline(self) -> PipelinedConnection | None:
+        """The connection that the calls of the running event loop share, if there is one."""
+        return None if self._loops is None else self._loops.pipeline()
 
     def loops(self) -> LoopConnections:
         """The connections of event loops."""
