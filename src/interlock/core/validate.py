@@ -61,7 +61,7 @@ _LEAVES: frozenset[type] = frozenset((str, int, bool, NoneType))
 _SIMPLE = re.compile(rf"[A-Za-z0-9_:@][A-Za-z0-9._:@-]{{0,{NAME_LIMIT - 1}}}", re.ASCII).fullmatch
 """Names that need no further check; nearly all of them."""
 _PLAIN = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
-"""Names of characters that everybody can see."""
+"""Names of plain ASCII characters."""
 _UNSEEN = (
     *(
         "\u034f\u034f",
