@@ -183,7 +183,7 @@ class Worker:
             claim.let_go()
         elif claim is not None:
             claim.passed_over(LEFT)
-        self._worker_loop.give_back()
+        self._worker_loop.release_ahead("" if claim is None else claim.outcome.grant)
         handover.abandon()  # what an interrupt kept from reaching us
         self._worker_loop.report()
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, StoreDamaged, StoreTrouble
 from interlock.steps import drive
 from interlock.threads import background
 
@@ -80,8 +80,9 @@ class PutOffEnds:
             self._watch()
 
     def includes(self, claim: Claim) -> bool:
-        """Whether the end of this claim is put off."""
-        return bool(self._waiting) and self._waiting[-1].claim is claim
+        """Whether the end of this claim is put off; one that another thread ends now is not."""
+        with self._ending:
+            return bool(self._waiting) and self._waiting[-1].claim is claim
 
     @property
     def keep_others_waiting(self) -> bool:
@@ -91,9 +92,8 @@ class PutOffEnds:
     def next_ahead(self) -> HeldClaim | None:
         """The next claim that was made ahead; None if there is none, or the others are to end."""
         self.steps += 1
-        if self._waiting and (
-            self._clock() - self._began > WORK or self._waiting[-1].error is not None
-        ):
+        waiting = self._waiting  # another thread may replace it
+        if waiting and (self._clock() - self._began > WORK or waiting[-1].error is not None):
             return None
         return self._worker_loop.take_ahead()
 
@@ -113,9 +113,12 @@ class PutOffEnds:
             if found:
                 self._fleet.context.put_off.pop(self._thread, None)
                 self._adapt(len(found))
-                self._end(found, self._ahead, loop)
-        except BaseException:
-            _give_up(found)
+                pending = self._fleet.context.grants.has_pending  # earlier claims may stand
+                self._end(found, 1 if pending else self._ahead, loop)
+        except (
+            BaseException
+        ):  # an interrupt: the end of the loop ends them, a second time if need be
+            self._waiting = found
             raise
 
     def end_alone(self) -> None:
@@ -174,13 +177,20 @@ class PutOffEnds:
         ends = [end for end in plain if end is not None]
         if not ends:
             return frozenset()
-        op = self._worker_loop.end_and_claim(ends, limit, ahead=True)
-        try:
-            ended, claims = drive(op, self._fleet.store)
-        except InterlockError:  # each by itself then: one of them must not harm the others
-            return frozenset()
-        self._worker_loop.keep_ahead(claims, loop)
-        return ended
+        for last in (False, True):
+            op = self._worker_loop.end_and_claim(ends, limit, ahead=True)
+            try:
+                ended, claims = drive(op, self._fleet.store)
+            except InterlockError as error:
+                if isinstance(error, StoreDamaged) or not isinstance(error, StoreTrouble):
+                    break  # each by itself then: one of them must not harm the others
+                if last:
+                    _warn("%d tasks could not be ended, and go back: %s", len(found), error)
+                    _give_up(found)
+            else:
+                self._worker_loop.keep_ahead(claims, loop)
+                return ended
+        return frozenset()
 
     def _watch(self) -> None:
         if self._late_end is None:
@@ -188,8 +198,14 @@ class PutOffEnds:
         self._late_end.begin()
 
 
+def _warn(said: str, *about: object) -> None:
+    import logging
+
+    logging.getLogger("interlock").warning(said, *about)
+
+
 def _give_up(found: Sequence[PutOffEnd]) -> None:
-    """Have the keeper release those that are not ended: the exception may keep them alive."""
+    """Have the keeper release those that are not ended."""
     for each in found:
         each.holding.give_up()
 

@@ -114,7 +114,7 @@ class KnownTargets:
     def __init__(self, targets: Mapping[str, WaitTarget]) -> None:
         self.targets = targets
         self.lists: dict[Range, tuple[Item, ...]] = {}
-        self._looked = self._closes_nothing = False
+        self._looked = False
 
     def look(self, liveness: Iterable[str]) -> Op[dict[str, Item | None]]:
         """How long all of these live, and what the blockers wait for, if one read has room."""
@@ -129,15 +129,9 @@ class KnownTargets:
         self._looked = True
         return dict(snapshot.items)
 
-    def closes_nothing(self) -> None:
-        """No other caller waits for the one of this wait, so it closed no cycle."""
-        self._closes_nothing = True
-
     @property
     def open(self) -> bool:
         """Whether all callers that can be reached from here run: then there is no cycle."""
-        if self._closes_nothing:
-            return True
         if not self._looked or any(self.lists.values()):
             return False
         return not any(each.together for target in self.targets.values() for each in target.queue)

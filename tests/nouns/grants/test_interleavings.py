@@ -8,7 +8,6 @@ never go back, and when the network has calmed down everybody is served and the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -28,7 +27,7 @@ from interlock.nouns.grants.semaphore import SlotsTarget
 from interlock.nouns.grants.several import target_of
 from interlock.runtime.attempt import Draft
 from interlock.steps import Op
-from interlock.store import Committed, Item
+from interlock.store import Committed
 from interlock.testing.audit import audit
 from interlock.testing.faults import Chances, Crash
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -217,14 +216,10 @@ def test_a_waiter_knows_from_its_commit_what_it_would_read(
     work: dict[int, tuple[GrantTarget, Stepper[Any]]] = {}
     place = PoolWait._place
 
-    def compare(
-        self: PoolWait, pools: list[Pool], live: Mapping[str, Item | None] | None = None
-    ) -> Op[Asleep | None]:
-        live = live or {}
-        found = stage.store.read(*self._request.keys, *live)
+    def compare(self: PoolWait, pools: list[Pool]) -> Op[Asleep | None]:
+        found = stage.store.read(*self._request.keys)
         assert pools == [decode_pool(found[key], self._base) for key in self._request.keys]
-        assert live == {key: found[key] for key in live}
-        return place(self, pools, live)
+        return place(self, pools)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PoolWait, "_place", compare)

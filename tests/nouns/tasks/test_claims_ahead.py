@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.nouns.grants.test_handover import strike_all
@@ -24,6 +25,7 @@ from interlock.client_worker import Worker
 from interlock.errors import StoreAway
 from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.stores.memory import MemoryStore
+from interlock.testing.testbed import Client, Testbed
 
 
 @pytest.fixture
@@ -58,6 +60,13 @@ def work(
                 worker.stop()
             each(claim)
     return done
+
+
+def go_on(worker: Worker) -> None:
+    """Work until something ends the loop."""
+    for claim in worker:
+        with claim:
+            pass
 
 
 def names(number: int) -> list[str]:
@@ -179,6 +188,24 @@ def test_a_task_with_a_failed_attempt_is_claimed_alone(ada: interlock.Fleet) -> 
     assert set(states(ada).values()) == {"complete"}
 
 
+@pytest.mark.parametrize("make", [Testbed.client, Testbed.remote])
+def test_a_task_without_retries_is_claimed_alone(make: Callable[..., Client]) -> None:
+    """A kill of its worker would end it, though it may not have begun."""
+    stage = Testbed()
+    worker = make(stage, "ada", ttl=60.0)
+    for name, retries in (("a", 3), ("b", 3), ("once", 0), ("c", 3), ("d", 3)):
+        worker.run(worker.tasks.publish(name, retries=retries))
+    claims, identity = worker.context.tasks.claims, worker.context.identity
+
+    def claimed() -> list[str]:
+        several = claims.several(identity, (), None, 8, apart=False, ahead=True)
+        actor = identity.actor
+        done = worker.run(worker.context.tasks.complete_several(actor, (), several))
+        return [each.task for each in done.claims]
+
+    assert [claimed() for _ in range(4)] == [["a", "b"], ["once"], ["c", "d"], []]
+
+
 def test_what_cannot_end_with_the_others_ends_alone(ada: interlock.Fleet) -> None:
     publish(ada, *names(8))
     ada.tasks.publish("after", needs=["t05"])
@@ -278,6 +305,80 @@ def test_a_loop_that_is_struck_anywhere_leaves_nothing_claimed(
 
         loop()
         strike_all(fleet, loop, every=every)
+
+
+def test_claims_that_are_lost_are_not_begun(ada: interlock.Fleet) -> None:
+    """As after a process that was stopped for longer than its session lives."""
+    publish(ada, *names(8))
+    lease = ada.context.session_lease
+    assert lease is not None
+    begun: list[str] = []
+    worker = ada.tasks.work(stop_on_signals=False)
+    for claim in worker:
+        with claim:
+            begun.append(claim.task)
+            if claim.task == "t05":
+                lease._sent = -1e9
+                assert claim.lost
+                worker.stop()
+    assert begun == names(6), "t06 and t07 were claimed ahead"
+
+
+def test_another_thread_may_end_what_is_put_off_at_any_moment(ada: interlock.Fleet) -> None:
+    worker = ada.tasks.work(stop_on_signals=False)
+    ends, clock = worker._ends, worker._ends._clock
+
+    def meanwhile() -> float:
+        thread = threading.Thread(target=ends.go_on_without)
+        thread.start()
+        thread.join()
+        return clock()
+
+    publish(ada, *names(12))
+    for claim in worker:
+        with claim:
+            if claim.task == "t11":
+                worker.stop()
+        ends._clock = meanwhile  # from now on: at each look at the clock
+    assert set(states(ada).values()) == {"complete"}
+
+
+def test_an_interrupt_of_the_commit_that_ends_them_loses_no_work(
+    ada: interlock.Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(ada, *names(8))
+    worker = ada.tasks.work(stop_on_signals=False)
+    end = client_worker_ends.PutOffEnds._end
+
+    def interrupted(self: client_worker_ends.PutOffEnds, found: Any, *args: Any) -> None:
+        if len(found) == 4:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        end(self, found, *args)
+
+    monkeypatch.setattr(client_worker_ends.PutOffEnds, "_end", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        go_on(worker)
+    assert [task for task, state in states(ada).items() if state == "complete"] == names(8)
+
+
+def test_a_claim_that_an_interrupt_kept_from_the_loop_is_released_at_once(
+    ada: interlock.Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(ada, *names(8))
+    worker = ada.tasks.work(stop_on_signals=False)
+    yours = Worker._yours
+
+    def interrupted(self: Worker, working: Any) -> Any:
+        if working is not None and working.claimed.task == "t05":
+            raise KeyboardInterrupt
+        return yours(self, working)
+
+    monkeypatch.setattr(Worker, "_yours", interrupted)
+    with pytest.raises(KeyboardInterrupt) as kept:
+        go_on(worker)
+    until(lambda: "running" not in states(ada).values())
+    assert kept.value.__traceback__ is not None, "which keeps all frames of the loop alive"
 
 
 WORKER = """

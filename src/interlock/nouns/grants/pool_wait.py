@@ -10,9 +10,8 @@ before, which may be minutes away.  So no waiter sleeps for long: a second at th
 five seconds at its end.
 
 A wait that can never end is refused: each waiter reads the wait graph after its commit and after
-every sleep, and the youngest wait of a cycle withdraws (``core/deadlock.py``).  A caller that has
-nothing (``indexed``) closes no cycle with its commit: it is the last in every queue, and no other
-waits for it.  If the commit also read how long the holders live, such a waiter sleeps at once.
+every sleep, and the youngest wait of a cycle withdraws (``core/deadlock.py``).  So does a caller
+that holds nothing: others may wait for the answer of its agent.
 
 An engine may send what the commit wrote that signals a waiter (``Change.written``).  Then the
 waiter has its grant without a read, by the same right as with a commit of its own: what it got was
@@ -21,7 +20,7 @@ durable a moment ago.  All that may end a grant later is noticed as with any oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +58,7 @@ from interlock.runtime.wait_graph import (
     glanced,
 )
 from interlock.steps import NextChanges, Op, OpenWatch, Read
-from interlock.store import Change, Item, Resync, Snapshot
+from interlock.store import Change, Resync, Snapshot
 
 if TYPE_CHECKING:
     from interlock.nouns.grants.guarded import GrantGate
@@ -139,8 +138,7 @@ class PoolWait:
         if queued is None or not queued.written.keys() >= {*wanted}:
             return (yield from self._check())
         pools = [with_token(queued.written[key], self._base + revision) for key in wanted]
-        local = self._runner.capabilities.transacts and not self._request.indexed
-        return (yield from self._place(pools, queued.live if local else {}))
+        return (yield from self._place(pools))
 
     def _granted_by(self, changes: Iterable[Change | Resync]) -> Outcome | None:
         """The outcome, if the commit that signalled wrote our grant and the engine sent it along.
@@ -177,13 +175,8 @@ class PoolWait:
             return request.target.outcome(RequestStatus("granted", tuple(found), held[0]))
         return None if len(found) < len(pools) else (yield from self._place(found))
 
-    def _place(
-        self, pools: list[Pool], live: Mapping[str, Item | None] | None = None
-    ) -> Op[Asleep | None]:
-        """How to sleep, with all pools of the request; None if there is something to decide.
-
-        ``live`` is the liveness of the holders, if it is known and no cycle is to be looked for.
-        """
+    def _place(self, pools: list[Pool]) -> Op[Asleep | None]:
+        """How to sleep, with all pools of the request; None if there is something to decide."""
         request = self._request
         places = [pool.position(request.grant) for pool in pools]
         if None in places:
@@ -193,7 +186,6 @@ class PoolWait:
         seconds = yield from self._sleep_time(
             [(pool, place or 0) for pool, place in zip(pools, places, strict=True)],
             around,
-            live or {},
         )
         return None if seconds is None else Asleep(seconds, around)
 
@@ -201,19 +193,13 @@ class PoolWait:
         self,
         queues: list[tuple[Pool, int]],
         around: KnownTargets,
-        known: Mapping[str, Item | None],
     ) -> Op[float | None]:
         """How long to sleep: until a holder before us may have expired, and never for long."""
         if all(place == 0 and _first_fits(pool) for pool, place in queues):
             return None
         if any(pool.never_fits(pool.waiters[place]) for pool, place in queues):
             return None
-        before = _before(queues)
-        if known.keys() >= {*before}:
-            live = {key: known[key] for key in before}
-            around.closes_nothing()
-        else:
-            live = yield from around.look(before)
+        live = yield from around.look(_before(queues))
         if None in live.values():
             return None
         place = max(place for _, place in queues)

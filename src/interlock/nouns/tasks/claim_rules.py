@@ -171,9 +171,9 @@ def claim_several(
     It stops at the first task that is not simply ready: what has a guard, a deadline or a rest, or
     is in the queue by mistake, is claimed by a commit of its own (``claim``).
 
-    ``ahead`` says that one worker begins them one after the other.  A task with a failed attempt is
-    claimed alone then: it may kill its worker, and each task that the worker has counts that as a
-    failed attempt of its own.
+    ``ahead`` says that one worker begins them one after the other.  If it is killed, each of them
+    counts that as a failed attempt.  So a task that may be the reason, since it failed before, is
+    claimed alone then, and so is one that has no attempt to lose.
     """
     claimed: list[Claimed] = []
     for request, spec, place in wanted:
@@ -182,10 +182,11 @@ def claim_several(
             break
         if status.deadline is not None or changes.size + CLAIM_SIZE > changes.facts.max_operations:
             break
-        if ahead and status.attempts and claimed:
+        alone = ahead and (status.attempts > 0 or spec is None or not spec.retries)
+        if alone and claimed:
             break
         claimed.append(_begin(changes, request, status, spec, place))
-        if ahead and status.attempts:
+        if alone:
             break
     return claimed
 

@@ -117,6 +117,8 @@ class SeveralClaims:
         picked.sort(key=lambda place: keys.ready_order(place.key))
         self._places = tuple(claims.plain_ones(picked))
         guess: dict[str, Item | None] = {}
+        if self._ahead:  # the rules have to see what each task is
+            return guess
         for request, place in zip(self.requests, self._places, strict=False):
             named = replace(request, task=keys.task_in_index(place.key))
             guess |= claims.blind_guess(attempt, named, place)

@@ -78,6 +78,8 @@ class WorkerLoop:
         self._asked = 0
         self._handed: deque[HeldClaim] = deque()
         """Claims that the thread has not begun: made ahead, or of tasks created for us."""
+        self._batch: tuple[HeldClaim, ...] = ()
+        """The claims of the last commit that made some ahead."""
         self._reserved: set[ReservedSlot] = set()
         self._waits = False
         self._bell = Bell()
@@ -254,6 +256,7 @@ class WorkerLoop:
 
     def keep_ahead(self, claims: Sequence[HeldClaim], loop: object) -> None:
         """The thread begins these one after the other; they are released if its loop is deleted."""
+        self._batch = tuple(claims)
         for claim in claims[1:]:
             claim.belong_to(loop)
         if claims:
@@ -266,10 +269,23 @@ class WorkerLoop:
         return bool(self._handed)
 
     def take_ahead(self) -> HeldClaim | None:
-        """The next claim that the thread has not begun, if there is one."""
+        """The next claim that the thread has not begun, if there is one; not one that is lost."""
         with suppress(IndexError):
-            return self._handed.popleft()
+            while (claim := self._handed.popleft()).lost():
+                claim.give_up()
+            return claim
         return None
+
+    def release_ahead(self, kept: str) -> None:
+        """The loop is over: release the claims that it has not begun, all but this grant.
+
+        An interrupt may have kept one of them from the loop, and its exception keeps it alive.
+        """
+        for claim in (*self._handed, *self._batch):
+            if claim.claimed.grant != kept:
+                claim.give_up()
+        self._handed.clear()
+        self._batch = ()
 
     def take_next(self, then: NextClaim, claimed: Claimed) -> Op[None]:
         """The thread gets it at the next step of its loop."""

@@ -210,7 +210,7 @@ def news(reader: ReadConnection, refs: dict[str, str], began: int) -> bool:
 
 
 def beating_hosts(reader: ReadConnection) -> list[str]:
-    """The other hosts whose refs say something, as far as the branch tells."""
+    """The other hosts whose refs say something, as far as the branch says."""
     return sorted({*_known(reader), *(str(row[0]) for row in reader.db.execute(_OTHERS_BEATING))})
 
 

@@ -45,7 +45,7 @@ class _Had(Struct, frozen=True):
 
 
 class News:
-    """What is to be asked for, and what was read so far."""
+    """The objects that are to be asked for, and those that were read so far."""
 
     def __init__(self, repository: Repository, base: str, head: GitObject) -> None:
         self._repository = repository

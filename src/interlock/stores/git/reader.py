@@ -111,7 +111,7 @@ class ObjectReader:
         self._process.wait()
 
     def kill(self) -> None:
-        """Let the process end; who waits for an answer gets an error."""
+        """Let the process end; a caller that waits for an answer gets an error."""
         if self._process.returncode is None:  # else its number may be that of another process
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -5,10 +5,11 @@ bring a few small objects; and while hosts compete, each fetches for every commi
 a process that fetches often keeps a ``git cat-file --batch`` at the remote, and reads from it where
 the branch is, and the objects that are new (``news.py``).
 
-This is only a shorter way.  Whatever is not as expected ends the reader, and git itself is asked: a
-server that runs nothing but git's own services, a reader that ended, a history that does not lead
-to the commit that is here, many or large objects.  Only git itself says that there is no news, or
-what is wrong: a reader stays in the repository that it was opened in, also if that is moved away.
+This is only a shorter way.  Any answer that is not as expected ends the reader, and git itself is
+asked: a server that runs nothing but git's own services, a reader that ended, a history that does
+not lead to the commit that is here, many or large objects.  Only git itself says that there is no
+news, or what is wrong: a reader stays in the repository that it was opened in, also if that is
+moved away.
 
 A server limits the sessions of one ssh connection (to 10 by default), and the pushes of a host need
 some of them.  So only a few processes of a host have a reader, and only while they use it.  With a

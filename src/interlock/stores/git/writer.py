@@ -19,7 +19,7 @@ stand in line for it.  While the first waits for the turn, the replica is free f
 and for beats, which need no turn (``follower.py``).
 
 With a reader at the remote (``remote_reader.py``) a host sees the commits of others while it waits,
-and each says anew when its turn is.  It asks before a push, too: what is lost is not begun.
+and each says again when its turn is.  It asks before a push, too: what is lost is not begun.
 
 A host that has not committed yet is unknown to the winner.  So after eight commits in a row a host
 leaves room for the fetch and the push of a host that loses all the time.
@@ -53,7 +53,7 @@ ACTIVE, ACTIVE_IN_PUSHES = 6 * NANO, 60
 STEP_BACK = 2
 """Push times that the winner waits, for each host that competes."""
 PATIENT = 3
-"""Times as long that a host waits if it notices the commits of others meanwhile."""
+"""Times as long that a host waits if it notices the commits of others while it does."""
 MANY_WINS, ROOM = 8, 4
 """After so many commits in a row a host waits for so many push times."""
 _FIRST_PUSH = 20_000_000
