@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -188,3 +189,9 @@ def _noted_by(shell: Shell, script: str, *words: str) -> str:
 def _without_site(script: str) -> str:
     """Site packages may import things of their own accord when Python starts."""
     return f"import sys; sys.path[:] = {sys.path!r}\n{script}"
+
+
+def test_a_process_that_imports_the_script_carries_out_no_command() -> None:
+    """``multiprocessing`` imports the main file of its parent under another name."""
+    script = Path(__file__).parents[3] / "scripts" / "interlock"
+    assert "main" in runpy.run_path(str(script), run_name="__mp_main__")

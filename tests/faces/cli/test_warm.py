@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -273,12 +274,39 @@ def test_a_command_after_a_change_of_the_code_is_refused(
         listener.bind(str(tmp_path / "s"))
         listener.listen()
         command.connect(str(tmp_path / "s"))
-        code = {__file__: os.stat(__file__).st_mtime_ns}
-        assert warm_server._accepted(listener, theirs, (), code | {"gone.py": 1}) is None
+        code = warm_server.LoadedCode()
+        code.files["gone.py"] = 1
+        assert warm_server._accepted(listener, theirs, (), code) is None
+        del code.files["gone.py"]
         found = warm_server._accepted(listener, theirs, (), code)
         assert found is not None
         found[0].close()
         assert ours.recv(9) == warm.BEGUN
+
+
+def test_a_change_of_the_code_is_noticed_though_commands_follow_each_other_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "module.py"
+    file.touch()
+    now, forks = 100.0, 0
+
+    def fork() -> int:
+        nonlocal now, forks
+        now, forks = now + 0.125, forks + 1
+        if forks == 20:
+            os.utime(file, ns=(1, 1))
+        return 1
+
+    monkeypatch.setattr(warm_server, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(os, "fork", fork)
+    monkeypatch.setattr(warm_server, "_has_begun", lambda *_: forks < 100)
+    code = warm_server.LoadedCode()
+    code.files = {str(file): file.stat().st_mtime_ns}
+    with socket.socket(socket.AF_UNIX) as listener:
+        warm_server._fork_for_commands(listener, 60.0, code)
+    assert 20 <= forks <= 20 + 9  # it looks once a second
 
 
 def test_a_child_has_the_variables_of_its_command_and_no_others() -> None:

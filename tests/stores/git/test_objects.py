@@ -28,6 +28,17 @@ def test_an_object_is_written_though_git_removes_its_folder_at_that_moment(
     assert (tmp_path / oid[:2] / oid[2:]).exists()
 
 
+def test_a_folder_that_cannot_be_made_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(path: str, *_: int) -> int:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(os, "open", gone)
+    with pytest.raises(FileNotFoundError, match="tmp_obj_"):
+        objects.write(str(tmp_path), "blob", b"1")
+
+
 @pytest.mark.parametrize(
     "commit", [b"", b"tree x\n\n", b"tree " + b"0" * 40 + b"\nparent -x\n\n", b"\xff" * 60]
 )

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from tests.stores.git.conftest import Opens, Remote
@@ -276,6 +277,47 @@ def test_a_remote_that_says_what_git_would_not_say_is_left_to_git(
     )
     keys.write_text(f'command="sh {odd}" {keys.read_text()}')
     pair(host, ssh.url())
+
+
+def test_a_reader_fetches_nothing_from_where_the_remote_says(
+    url: str, host: Opens, tmp_path: Path
+) -> None:
+    remote = Remote(Path(urlsplit(url).path))
+    one, _ = pair(host, url)
+    one.repository.reader.close()
+    ran = tmp_path / "ran"
+    for name, value in (
+        ("core.repositoryFormatVersion", "1"),
+        ("extensions.partialClone", "far"),
+        ("remote.far.promisor", "true"),
+        ("remote.far.url", f"ext::sh -c touch% {ran}"),
+        ("protocol.ext.allow", "always"),
+    ):
+        remote.git("config", name, value)
+    store = one.repository
+    store.reader._used = time.monotonic()
+    refs = store.glance(remote.head(), 30.0)
+    assert refs == {store.address.ref: remote.head()}
+    reader = store.reader._reader
+    assert reader is not None
+    assert reader.ask(["1" * 40], limit=30.0) == [None]
+    assert not ran.exists()
+
+
+def test_who_may_not_wait_long_does_not_wait_for_the_fetch_of_another_thread(
+    remote: Remote, host: Opens
+) -> None:
+    one, _ = pair(host)
+    os.kill(reader_of(one), signal.SIGSTOP)
+    fetches = threading.Thread(target=one.repository.glance, args=(remote.head(), 60.0))
+    fetches.start()
+    until(one.repository.reader._lock.locked)
+    began = time.monotonic()
+    assert one.repository.glance(remote.head(), 0.1) == {}
+    assert time.monotonic() - began < 30.0
+    assert fetches.is_alive()
+    one.repository.reader.close()
+    fetches.join()
 
 
 # Who has a reader, and for how long.

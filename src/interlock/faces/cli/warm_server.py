@@ -45,7 +45,7 @@ _FILES = 4
 """The standard files of a command, and its folder."""
 _MASK = 0o777
 _LOOK = 1.0
-"""Seconds that a child may wait before it looks at the files of the code again."""
+"""Seconds between two looks at the files of the code."""
 _LONGEST = 2_000_000.0
 """Seconds: what the system's poll can wait for is 24 days, and a longer limit is none."""
 _PATIENCE = 5.0
@@ -64,7 +64,7 @@ def serve(parsed: Parsed) -> int:
     listener = _listen(path)
     try:
         _import_all()
-        code = _code()
+        code = LoadedCode()
         write(f"commands are carried out by process {os.getpid()}; Ctrl-C ends it\n".encode())
         gc.collect()
         gc.freeze()  # else the first collection of each child would copy all pages
@@ -131,10 +131,26 @@ def _import_all() -> None:
         raise StoreTrouble("a module started a thread, so this process cannot fork; commands work")
 
 
-def _code() -> dict[str, int]:
+class LoadedCode:
     """The files of the imported code, and when each was changed."""
-    files = [getattr(module, "__file__", None) for module in tuple(sys.modules.values())]
-    return {file: _changed(file) for file in files if file}
+
+    def __init__(self) -> None:
+        files = [getattr(module, "__file__", None) for module in tuple(sys.modules.values())]
+        self.files = {file: _changed(file) for file in files if file}
+        self._looked = time.monotonic()
+
+    def is_old(self) -> bool:
+        """Whether a file has changed since; it looks only if the last look was a while ago.
+
+        A child inherits the time of the look of its parent, which looks before each fork: so a
+        change is noticed though no child waits for long.
+        """
+        if time.monotonic() - self._looked <= _LOOK:
+            return False
+        if any(_changed(file) != then for file, then in self.files.items()):
+            return True
+        self._looked = time.monotonic()
+        return False
 
 
 def _changed(file: str) -> int:
@@ -145,13 +161,13 @@ def _changed(file: str) -> int:
         return 0
 
 
-def _fork_for_commands(listener: socket.socket, idle: float, code: dict[str, int]) -> None:
+def _fork_for_commands(listener: socket.socket, idle: float, code: LoadedCode) -> None:
     """Keep a child ready for the next command, until none came for so long or the code changed."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the children
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell ignores some behind &
         signal.signal(signum, signal.default_int_handler)
     own = warm.stamp()
-    while True:
+    while not code.is_old():
         ours, theirs = socket.socketpair()
         with ours, theirs:
             if not os.fork():
@@ -174,7 +190,7 @@ def _has_begun(child: socket.socket, idle: float) -> bool:
 
 
 def _serve_one(
-    listener: socket.socket, parent: socket.socket, own: tuple[str, ...], code: dict[str, int]
+    listener: socket.socket, parent: socket.socket, own: tuple[str, ...], code: LoadedCode
 ) -> NoReturn:
     """In the child: carry out one command; also a failure ends it here, so it never forks."""
     status = warm.KILLED
@@ -189,20 +205,17 @@ def _serve_one(
 
 
 def _accepted(
-    listener: socket.socket, parent: socket.socket, own: tuple[str, ...], code: dict[str, int]
+    listener: socket.socket, parent: socket.socket, own: tuple[str, ...], code: LoadedCode
 ) -> tuple[socket.socket, list[int], CommandRequest] | None:
     """Wait for a command; None when the warm process has ended, or its code was changed."""
     events = select.poll()
     events.register(listener, select.POLLIN)
     events.register(parent, select.POLLIN)
-    looked = time.monotonic()
     while True:
         if any(file == parent.fileno() for file, _ in events.poll()):
             return None
-        if time.monotonic() - looked > _LOOK:
-            if any(_changed(file) != then for file, then in code.items()):
-                return None  # the command is refused, and carried out by itself
-            looked = time.monotonic()
+        if code.is_old():
+            return None  # the command is refused, and carried out by itself
         line, _ = listener.accept()
         with suppress(OSError, BadRequest):
             if (found := _received_command(line, own)) is not None:

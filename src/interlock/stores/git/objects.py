@@ -104,15 +104,16 @@ def write(folder: str, kind: str, data: bytes) -> str:
 
 def _create(place: str, part: str) -> int:
     """Open a new file in a folder, which git removes while it packs if it finds it empty."""
-    for left in reversed(range(_TRIES)):
+    left = _TRIES
+    while True:
         with suppress(FileExistsError):
             os.mkdir(place)
         try:
             return os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o444)
         except FileNotFoundError:
+            left -= 1
             if not left:
                 raise
-    raise AssertionError("unreachable")
 
 
 def _whole(kind: str, data: bytes) -> bytes:

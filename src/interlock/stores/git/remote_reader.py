@@ -45,6 +45,9 @@ PAUSE = 60.0
 READERS = 4
 """Processes of a host that have a reader at the same time."""
 _LARGEST, _MOST_REFS = 1 << 20, 256
+_NO_FETCH = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
+"""Else git would fetch a missing object from where the configuration of the remote says, even by a
+command that it names."""
 
 
 class RemoteReader:
@@ -102,30 +105,36 @@ class RemoteReader:
         self._reader, self._slot = None, -1
 
     def _use(self, ask: Callable[[ObjectReader, float], T], base: str, limit: float) -> T | None:
-        """What a reader says; None if there is none, or it does not know."""
-        with self._lock:
-            ends = time.monotonic() + limit
-            try:
-                reader = self._reader or self._start(base, limit)
-                return None if reader is None else ask(reader, ends)
-            except NotForUs:  # it has answered all questions
-                return None
-            except TimeoutError:
-                self._stop(PAUSE)
-                raise
-            except (OSError, ValueError):
-                self._stop()
-                return None
-            except BaseException:  # it may be in the middle of an answer
-                self._stop()
-                raise
-            finally:
-                self._used = time.monotonic()
+        """What a reader says; None if there is none, it does not know, or others use it for long.
+
+        The limit is that of the wait for others, and then that of the answer: a remote that answers
+        in time is not late because others were.
+        """
+        if not self._lock.acquire(timeout=max(0.0, limit)):
+            return None
+        ends = time.monotonic() + limit
+        try:
+            reader = self._reader or self._start(base, ends)
+            return None if reader is None else ask(reader, ends)
+        except NotForUs:  # it has answered all questions
+            return None
+        except TimeoutError:
+            self._stop(PAUSE)
+            raise
+        except (OSError, ValueError):
+            self._stop()
+            return None
+        except BaseException:  # it may be in the middle of an answer
+            self._stop()
+            raise
+        finally:
+            self._used = time.monotonic()
+            self._lock.release()
 
     def _ask(self, reader: ObjectReader, ends: float, *names: str) -> list[GitObject | None]:
         """The commits of the branch and of other refs."""
-        left, ref = max(0.0, ends - time.monotonic()), self._repository.address.ref
-        found = reader.ask([ref, *names], limit=left, largest=_LARGEST)
+        ref = self._repository.address.ref
+        found = reader.ask([ref, *names], limit=_left(ends), largest=_LARGEST)
         if found[0] is None:
             raise NotForUs("no branch")
         _check(*found)
@@ -137,39 +146,39 @@ class RemoteReader:
             return None
         news = News(self._repository, base, head)
         while names := news.wanted():
-            left = max(0.0, ends - time.monotonic())
-            news.take(names, reader.ask(names, limit=left, largest=news.room))
+            news.take(names, reader.ask(names, limit=_left(ends), largest=news.room))
         return news
 
-    def _start(self, base: str, limit: float) -> ObjectReader | None:
+    def _start(self, base: str, ends: float) -> ObjectReader | None:
         """Open a reader, if it is worth it, and see that it is in the right repository."""
         now = time.monotonic()
         if now - self._used > OFTEN or now < self._not_before:
             return None
-        command = self._command()
+        command = self._command(_left(ends))
         if not command or not self._take_slot():
             self._not_before = now + PAUSE
             return None
         given = dict(self._repository.environment())
         given |= {"GIT_CEILING_DIRECTORIES": os.path.dirname(self._repository.address.file)}
+        given |= _NO_FETCH
         given.pop("GIT_DIR", None)
         self._not_before = now + PAUSE  # unless it answers
         self._reader = ObjectReader(command, given)
         self._ended = threading.Event()
         background(self._close_when_idle, "interlock-reader").start()
-        (found,) = self._reader.ask([base], limit=limit, largest=_LARGEST)
+        (found,) = self._reader.ask([base], limit=_left(ends), largest=_LARGEST)
         _check(found)
         if found is None or found.oid != base:
             raise ValueError("another repository")
         self._not_before = now
         return self._reader
 
-    def _command(self) -> list[str]:
+    def _command(self, limit: float) -> list[str]:
         """The command that starts a reader; empty if the remote takes none."""
         address, run = self._repository.address, self._repository.run
         if address.pace or address.remote.startswith("http"):
             return []
-        said = run("ls-remote", "--get-url", address.remote, limit=10.0).out.decode().strip()
+        said = run("ls-remote", "--get-url", address.remote, limit=limit).out.decode().strip()
         if said != address.remote:  # the user's configuration leads elsewhere
             return []
         if address.file:
@@ -177,7 +186,8 @@ class RemoteReader:
         from interlock.stores.git.ssh import at_server
 
         ssh = self._repository.environment()["GIT_SSH_COMMAND"]
-        return at_server(address.remote, ssh, "git -C {} cat-file --batch")
+        variables = " ".join([f"{name}={value}" for name, value in _NO_FETCH.items()])
+        return at_server(address.remote, ssh, f"env {variables} git -C {{}} cat-file --batch")
 
     def _take_slot(self) -> bool:
         """Be one of the few processes of the host that have a reader."""
@@ -221,3 +231,8 @@ def _check(*found: GitObject | None) -> None:
     """Raise unless these objects have their ids."""
     if any(each and objects.id_of(each.kind, each.data) != each.oid for each in found):
         raise ValueError("an object with another id")
+
+
+def _left(ends: float) -> float:
+    """Seconds until then."""
+    return max(0.0, ends - time.monotonic())

@@ -423,6 +423,9 @@ class Repository:
                     return reader.ask([name])[0]
                 except (OSError, ValueError):  # it was ended: start another one
                     self._stop_reader()
+                except BaseException:  # its answer would be taken for that to the next question
+                    self._stop_reader()
+                    raise
         raise CopyBroken(f"{self.path} cannot be read; remove that folder: it is only a cache")
 
     def commit_of(self, ref: str) -> str:
