@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from tests.faces.hooks.hosts import ONE, event, git, send, shop
 import interlock
 from interlock.faces.cli.command import run as command
 from interlock.faces.hooks.doctor import hook_findings
-from interlock.faces.hooks.setup import Setup
+from interlock.faces.hooks.setup import Setup, own_command
 from interlock.faces.hooks.wake import wake
 
 __all__ = ["shop"]
@@ -94,7 +96,10 @@ def test_doctor_says_which_git_hooks_are_missing_replaced_or_idle(shop: Path) ->
     Setup("git", remove=False).write()
     commit, push = (shop / ".git/hooks" / name for name in ("pre-commit", "pre-push"))
     commit.chmod(0o644)
-    push.write_text(push.read_text().replace("|| exit $?", "|| true"))
+    other = shop / ".interlock/interlock"  # another installation, which refuses nothing
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+    push.write_text(push.read_text().replace(own_command(), shlex.quote(str(other))))
     (first, said), (second, answer) = git_findings(shop)
     assert (first, second) == ("bad", "bad")
     assert "not executable" in said
@@ -111,6 +116,42 @@ def test_doctor_says_which_git_hooks_are_missing_replaced_or_idle(shop: Path) ->
         last = list(hook_findings(fleet))[-1]
     assert "not installed" in last.fact
     assert last.remedy.startswith("add this line to pre-push in .hooks: ")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text, ran: f"{text}touch {ran}\n",
+        lambda text, ran: text.replace("input=$(cat)", f"touch {ran}; input=$(cat)"),
+        lambda text, ran: text.replace(own_command(), f"touch {ran}; {own_command()}"),
+        lambda text, ran: text.replace(own_command(), f"touch {ran} -m interlock; true"),
+        lambda text, _: text.replace(own_command(), "'"),
+    ],
+)
+def test_doctor_does_not_run_a_git_hook_that_was_changed(
+    shop: Path, change: Callable[[str, str], str]
+) -> None:
+    Setup("git", remove=False).write()
+    hook, ran = shop / ".git/hooks/pre-commit", shop / ".interlock/ran"
+    hook.write_text(change(hook.read_text(), shlex.quote(str(ran))))
+    (verdict, said), (other, _) = git_findings(shop)
+    assert (verdict, other) == ("warn", "ok")
+    assert "was changed" in said
+    assert not ran.exists()
+
+
+def test_a_remedy_of_doctor_names_a_path_with_a_space_as_a_shell_wants_it(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a b"
+    shop.rename(folder)
+    monkeypatch.chdir(folder)
+    Setup("git", remove=False).write()
+    hook = folder / ".git/hooks/pre-commit"
+    hook.chmod(0o644)
+    with interlock.connect(f"{folder}/.interlock/store.db") as fleet:
+        remedy = next(each.remedy for each in hook_findings(fleet) if each.name == "git pre-commit")
+    assert remedy == f"run: chmod +x '{hook}'"
 
 
 def test_doctor_says_what_the_sandbox_of_codex_cannot_reach(

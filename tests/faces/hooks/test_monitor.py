@@ -27,6 +27,7 @@ from interlock.faces.hooks.hosts import HOSTS
 from interlock.faces.hooks.rewake import SessionOver
 from interlock.faces.hooks.setup import Setup
 from interlock.faces.hooks.state import HookState
+from interlock.nouns.messages.message import SHOWN_LIMIT
 
 __all__ = ["shop"]
 AGENT = "claude-55556666"
@@ -120,6 +121,21 @@ def test_the_hook_in_the_background_comes_first(
     monitor.watch(HOSTS["claude"], said.append)
     assert said == []
     assert len(looks) == 3
+
+
+def test_what_has_left_the_inbox_is_forgotten(shop: Path) -> None:
+    """A session may get more messages than an inbox lists at once."""
+    send("claude", event(shop, "SessionStart", source="startup"))
+    send("claude", event(shop, "Stop"))
+    url = f"{shop}/.interlock/store.db"
+    with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent=AGENT) as own:
+        ada.messages.send(AGENT, "first")
+        (first,) = monitor._new(own, STATE, set())
+        ada.messages.send(AGENT, "second")
+        told = {first.id, *[f"msg_{number}" for number in range(SHOWN_LIMIT)]}
+        (second,) = monitor._new(own, STATE, told)
+    assert second.id != first.id
+    assert told == {first.id}
 
 
 @pytest.mark.parametrize(

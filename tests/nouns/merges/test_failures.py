@@ -19,6 +19,7 @@ from tests.nouns.merges.repositories import TestRepository
 from interlock.nouns.merges import batch, repository
 from interlock.nouns.merges import merge as core
 from interlock.nouns.merges.repository import MergeRepository
+from interlock.nouns.merges.reserved_files import BatchFiles
 from interlock.nouns.merges.service import MergeService
 
 
@@ -304,6 +305,79 @@ def test_a_reservation_between_the_last_comparison_and_the_landing_stops_it(
     assert queue.states() == {"a": "bounced", "b": "merged"}
     assert queue.show("a").cause == "reserved"
     assert len(landings) == 3
+
+
+@pytest.mark.parametrize("before", [[], ["elsewhere"]])
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("files", [1, 30])
+def test_reservations_of_other_files_without_a_pause_do_not_hold_a_landing_up(
+    queue: QueueBed,
+    monkeypatch: pytest.MonkeyPatch,
+    before: list[str],
+    *,
+    remote: bool,
+    files: int,
+) -> None:
+    git = queue.repository
+    monkeypatch.chdir(git.folder)
+    git.branch("a", {f"a{number}": "x" for number in range(files)})
+    queue.submit("a")
+    if remote:
+        queue.server = queue.bed.remote("remote", ttl=10_000_000.0)
+    holder = queue.bed.client("bob", ttl=10_000_000.0)
+    for path in before:
+        assert holder.run(holder.fleet.reservations.reserve(path))
+    land, landings = MergeService.land, list[int]()
+
+    def landing(self: MergeService, *words: Any) -> Any:
+        landings.append(1)
+        assert len(landings) <= 2, "it starts again and again"
+        assert holder.run(holder.fleet.reservations.reserve(f"other{len(landings)}"))
+        return (yield from land(self, *words))
+
+    monkeypatch.setattr(MergeService, "land", landing)
+    assert queue.serve().merged == 1
+    assert len(landings) == (1 if before else 2)
+
+
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("files", [1, 30])
+def test_a_reservation_that_the_landing_commit_reads_itself_stops_it(
+    queue: QueueBed, monkeypatch: pytest.MonkeyPatch, *, remote: bool, files: int
+) -> None:
+    """Also one that is granted after a wait, and one between that read and the commit."""
+    git = queue.repository
+    monkeypatch.chdir(git.folder)
+    for name in ("a", "b", "c"):
+        git.branch(name, {f"{name}{number}": "x" for number in range(files)})
+        queue.submit(name)
+    if remote:
+        queue.server = queue.bed.remote("remote", ttl=10_000_000.0)
+    holder, waiter = (queue.bed.client(name, ttl=10_000_000.0) for name in ("bob", "eve"))
+    reserve: Callable[..., Any] = holder.fleet.reservations.reserve
+    assert holder.run(reserve("b0", worktree="/another/worktree"))
+    assert not waiter.run(waiter.fleet.reservations.reserve("b0", on_conflict="queue"))
+    land, compare, landings = MergeService.land, BatchFiles.conflict, list[int]()
+
+    def landing(self: MergeService, *words: Any) -> Any:
+        landings.append(1)
+        if len(landings) == 1:
+            assert holder.run(holder.fleet.reservations.unreserve("b0"))  # eve has it now
+        elif len(landings) == 2:
+            assert holder.run(reserve("other"))
+        return (yield from land(self, *words))
+
+    def comparing(self: BatchFiles, *words: Any) -> Any:
+        found = yield from compare(self, *words)
+        if len(landings) == 2 and remote and not found:
+            holder.run(reserve("c0"))
+        return found
+
+    monkeypatch.setattr(MergeService, "land", landing)
+    monkeypatch.setattr(BatchFiles, "conflict", comparing)
+    queue.serve()
+    assert queue.states() == {"a": "merged", "b": "bounced", "c": "bounced" if remote else "merged"}
+    assert queue.show("b").cause == "reserved"
 
 
 # Several repositories in one store.

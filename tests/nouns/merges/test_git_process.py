@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,39 @@ def test_a_commit_that_git_refuses_says_why_and_leaves_no_process(
         with pytest.raises(GitFailed, match="git hash-object failed"):
             writer.commit(repository.git("rev-parse", "main^{tree}"), (), "m\n")
     assert writer._git.returncode
+
+
+def test_a_commit_that_is_not_written_as_a_whole_is_not_made(
+    repository: TestRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is nearly full takes a part."""
+    whole = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: whole(file, data[:-3], at))
+    tree = repository.git("rev-parse", "main^{tree}")
+    with CommitWriter(MergeRepository(repository.folder)) as writer:
+        with pytest.raises(GitFailed, match="no room"):
+            writer.commit(tree, (), "message\n")
+        monkeypatch.undo()
+        made = writer.commit(tree, (), "m\n")
+    assert repository.git("show", "-s", "--format=%B", made) == "m"
+
+
+def test_a_commit_that_is_kept_between_two_listings_is_found_by_the_next_look(
+    repository: TestRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git, base = MergeRepository(repository.folder), repository.at("main")
+    tip = repository.branch("a", {"a": "a"})
+    both = git._both
+
+    def second_before_first(first: Sequence[str], second: Sequence[str]) -> tuple[str, str]:
+        earlier = both(first, second)[1]
+        git.keep(tip)
+        return git.git(*first), earlier
+
+    assert not git.move("main", base, tip, git.fence("main", 1))
+    monkeypatch.setattr(git, "_both", second_before_first)
+    assert not git.refs("main").contained
+    assert git.refs("main").contained == {tip}
 
 
 def test_long_input_and_output_pass_at_the_same_time(repository: TestRepository) -> None:

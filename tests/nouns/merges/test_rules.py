@@ -115,7 +115,10 @@ def test_nothing_lands_for_another_server_or_another_base_or_after_a_change() ->
     for changed in (None, replace(MERGE, commit="c2"), replace(MERGE, state="cancelled")):
         assert land(TESTING, attempt, stored={"mrg_1": changed}).outcome == "changed"
     newer = land(TESTING, attempt, stored=stored, compared=False)
-    assert (newer.outcome, newer.puts) == ("reserved", ())
+    assert (newer.outcome, newer.puts) == ("uncompared", ())
+    reserved = (FOUND, Bounce(cause="reserved", reason="r"))
+    found = land(TESTING, attempt, stored=stored, reserved=reserved)
+    assert (found.outcome, found.puts) == (reserved, ())
 
 
 def test_every_end_leaves_the_queue_and_tells_the_author_in_one_commit() -> None:

@@ -8,6 +8,7 @@ an agent, overrides a refusal with a reason, which is recorded: INTERLOCK_OVERRI
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -73,10 +74,25 @@ def git_hooks(root: str, command: str, notes: list[str], *, remove: bool) -> Ite
                 f" add this line to its {name} hook: {command} hook git {name}"
             )
             continue
-        script = _SCRIPT.format(mark=MARK, command=command, name=name, before=BEFORE)
         if old is not None and not ours:
             yield HookFile(path + BEFORE, earlier, old, path)
-        yield HookFile(path, old, script)
+        yield HookFile(path, old, _script(command, name))
+
+
+def _script(command: str, name: str) -> str:
+    return _SCRIPT.format(mark=MARK, command=command, name=name, before=BEFORE)
+
+
+def is_unchanged(text: str, name: str) -> bool:
+    """Whether a script is just what ``setup git`` writes, for any installation of Interlock."""
+    head, tail = _script("\0", name).split("\0")
+    command = text.removeprefix(head).removesuffix(tail)
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return False
+    ours = words[1:] == ["-m", "interlock"] or [*map(os.path.basename, words)] == ["interlock"]
+    return ours and text == _script(shlex.join(words), name)
 
 
 def run(name: str) -> int:

@@ -2,13 +2,14 @@
 
 A path is reserved for a moment, and a copy of the script is run as git runs it, with a commit or a
 push of that path by another agent.  It is a copy, so that a hook that was there before it does not
-run; the commit is made in a folder of objects of its own, so that the repository stays as it is.
+run; the commit is made in a folder of objects of its own, so that the repository stays as it is.  A
+script that somebody has changed is not run: what it does is unknown.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from interlock.core.safe_text import one_line
 from interlock.errors import InterlockError
-from interlock.faces.hooks.git import BEFORE, MARK, NAMES, git_answer, read_hook
+from interlock.faces.hooks.git import BEFORE, MARK, NAMES, git_answer, is_unchanged, read_hook
 from interlock.faces.hooks.setup import own_command
 from interlock.nouns.fleet.doctor import bad, error_finding, ok, warn
 
@@ -70,14 +71,19 @@ def _finding(fleet: Fleet, root: str, name: str, path: str, text: str) -> Findin
             remedy = f"add this line to {name} in {managed}: {own_command()} hook git {name}"
         return warn(what, fact, remedy)
     if not os.access(path, os.X_OK):
-        return bad(what, f"{path} is not executable, so git skips it", f"run 'chmod +x {path}'")
+        remedy = f"run: chmod +x {shlex.quote(path)}"
+        return bad(what, f"{path} is not executable, so git skips it", remedy)
     if MARK not in text:
         fact = f"{path} of another tool calls it; whether it refuses was not tried"
         return warn(what, fact, "commit a file that another agent has reserved to try it")
-    return _tried(fleet, root, name, path)
+    if not is_unchanged(text, name):
+        fact = f"{path} was changed after 'interlock setup git' wrote it, so it was not tried"
+        remedy = f"move your own lines to {shlex.quote(path + BEFORE)}, then run '{_INSTALL}'"
+        return warn(what, fact, remedy)
+    return _tried(fleet, root, name, path, text)
 
 
-def _tried(fleet: Fleet, root: str, name: str, path: str) -> Finding:
+def _tried(fleet: Fleet, root: str, name: str, path: str, text: str) -> Finding:
     from interlock.client import begun
 
     reserved = f".interlock-probe-{os.urandom(4).hex()}"
@@ -86,7 +92,7 @@ def _tried(fleet: Fleet, root: str, name: str, path: str) -> Finding:
         begun(fleet.store, "doctor", join=False, shared=True) as own,
     ):
         environment, given = _probe(root, folder, reserved, name)
-        script = shutil.copy(path, os.path.join(folder, name))
+        script = _copy(text, os.path.join(folder, name))
         got = own.reservations.reserve(reserved, ttl=60, reason="doctor tries the hook")
         try:
             done = subprocess.run(  # noqa: S603 - our own script
@@ -108,6 +114,14 @@ def _tried(fleet: Fleet, root: str, name: str, path: str) -> Finding:
     said = one_line(done.stderr.strip() or "nothing")[:120]
     fact = f"{path}: a {name[4:]} of a reserved file got {said!r}, exit {done.returncode}"
     return bad(f"git {name}", fact, f"run '{_INSTALL}' again")
+
+
+def _copy(text: str, path: str) -> str:
+    """Write the very text that was compared, as a program."""
+    with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        file.write(text)
+    os.chmod(path, 0o700)
+    return path
 
 
 def _probe(root: str, folder: str, path: str, name: str) -> tuple[dict[str, str], str]:

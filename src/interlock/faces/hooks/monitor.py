@@ -6,7 +6,8 @@ is mail, and not what it says: nothing confirms that a line is read, so the mail
 a hook of the turn has shown it.
 
 The hook in the background (``rewake.py``) answers within a second; the monitor leaves it that time,
-and speaks only if the agent is still idle.  It writes nothing, and ends with the session.
+and speaks only if the agent is still idle.  It acknowledges nothing, and ends with the session.  It
+renews the session in the store, and locks a small file, so that a session has one monitor.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from interlock.faces.hooks.rewake import (
     only_one,
 )
 from interlock.faces.hooks.state import HookState
+from interlock.nouns.messages.message import SHOWN_LIMIT
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -80,13 +82,19 @@ def _watch(fleet: Fleet, host: Host, event: HookEvent, say: Callable[[str], None
 
 
 def _new(fleet: Fleet, event: HookEvent, told: set[str]) -> list[Received]:
-    """The mail of an idle agent that nothing has shown or announced yet."""
+    """The mail of an idle agent that nothing has shown or announced yet.
+
+    What was ``told`` is forgotten when it has left the inbox.
+    """
     state = HookState(event).loaded()
     if not state.idle:
         return []
     known = {*told, *state.left, *state.shown}
-    mail = fleet.messages.inbox(limit=len(known) + _LISTED).messages
-    return [each for each in mail if each.id not in known]
+    limit = min(len(known) + _LISTED, SHOWN_LIMIT)
+    mail = fleet.messages.inbox(limit=limit)
+    if not mail.more or limit == SHOWN_LIMIT:
+        told.intersection_update([each.id for each in mail.messages])
+    return [each for each in mail.messages if each.id not in known]
 
 
 def _line(new: list[Received]) -> str:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import keys
-from interlock.errors import BadInput, Lost, TooLarge
+from interlock.errors import Lost
 from interlock.nouns.merges import bounces, rules
 from interlock.nouns.merges.bounces import bounce, named
 from interlock.nouns.merges.checking import CandidateVerdict
@@ -19,17 +18,18 @@ from interlock.nouns.merges.endings import MergeEndings, RoundResult, ServeOptio
 from interlock.nouns.merges.git_process import GitFailed
 from interlock.nouns.merges.guard_folder import GuardFolder
 from interlock.nouns.merges.merge import MergeAttempt
-from interlock.nouns.merges.repository import MergedTree, MergeRepository, TargetRefs
+from interlock.nouns.merges.repository import MergeRepository, TargetRefs
+from interlock.nouns.merges.reserved_files import (
+    BatchFiles,
+    ReservationComparer,
+    ReservationComparison,
+)
 from interlock.nouns.merges.rules import Bounce, PrefixSearch, QueuedMerge
-from interlock.nouns.merges.service import MergeService, QueueState, read_queue, revision_of
-from interlock.nouns.reservations.repository import find
-from interlock.nouns.reservations.views import conflicts
+from interlock.nouns.merges.service import MergeService, QueueState, read_queue
 from interlock.runtime.processes.supervised import Supervision
-from interlock.steps import InThread, Op, Read
-from interlock.store import Range, Snapshot
+from interlock.steps import InThread, Op
 
 if TYPE_CHECKING:
-    from interlock.nouns.reservations.repository import ReservedRepository
     from interlock.runtime.identity import Actor
 
 T = TypeVar("T")
@@ -78,6 +78,7 @@ class BatchMerger:
         self._options = options
         self._name, self._queue = options.target, options.queue
         self._endings = endings
+        self._reservations = ReservationComparer(repository, options.target)
         self._say = say
         self._supervision = Supervision()
 
@@ -100,7 +101,7 @@ class BatchMerger:
     def run(self, term: ServerTerm, queue: QueueState, refs: TargetRefs) -> Op[RoundResult]:
         """Try the first branches of a queue."""
         waiting = queue.waiting[: self._options.batch]
-        if (found := (yield from self._reserved(waiting, refs))[1]) is not None:
+        if (found := (yield from self._reservations.compare(waiting, refs)).found) is not None:
             return (yield from self._endings.bounce(term.actor, *found))
         with Supervision() as self._supervision:
             if self._options.guard.command:  # it starts while the batch is built
@@ -125,43 +126,6 @@ class BatchMerger:
         return (yield from self._judge(term, refs, batch, attempt))
 
     # Building.
-
-    def _reserved(
-        self, waiting: Sequence[QueuedMerge], refs: TargetRefs
-    ) -> Op[tuple[int, tuple[QueuedMerge, Bounce] | None]]:
-        """The first of these branches that changes files which another agent reserved.
-
-        A reservation for one worktree counts if that is the folder of the target.  The number is
-        the revision of the reservations that were compared.
-        """
-        place: ReservedRepository = yield InThread(partial(find, self._repository.folder))
-        page, mark = Range(keys.reserved(place.name), limit=1), keys.reserved_mark(place.name)
-        snapshot: Snapshot = yield Read(page, mark)
-        revision = revision_of(snapshot[mark])
-        if not snapshot.ranges[page]:  # most often there are none
-            return revision, None
-        tree = refs.checkout or self._repository.common()
-        for each in waiting:
-            if not each.merge.override and (
-                why := (yield from self._why_not(each, place, tree, refs))
-            ):
-                return revision, (each, why)
-        return revision, None
-
-    def _why_not(
-        self, found: QueuedMerge, place: ReservedRepository, tree: str, refs: TargetRefs
-    ) -> Op[Bounce | None]:
-        merge = found.merge
-        files: tuple[str, ...] | None = yield InThread(
-            partial(self._repository.changed_files, refs.base, merge.commit)
-        )
-        if files is None:
-            return bounces.in_conflict(self._name, MergedTree(unrelated=True))
-        try:
-            overlaps = yield from conflicts(place, files, merge.by, tree)
-        except (BadInput, TooLarge) as error:  # about its files: the other branches go on
-            return bounce("failed", f"its files cannot be compared with reservations: {error}")
-        return bounces.reserved_by(overlaps) if overlaps else None
 
     def _build_all(self, term: ServerTerm, base: str, waiting: Sequence[QueuedMerge]) -> MergeBatch:
         """Merge the branches while the folder of the guard is made."""
@@ -271,19 +235,26 @@ class BatchMerger:
         Files may have been reserved during the test, and until the commit that says it lands.
         """
         actor, endings, name = term.actor, self._endings, self._name
-        while True:
-            revision, found = yield from self._reserved(merges, refs)
-            if found is not None:
-                return (yield from endings.bounce(actor, *found))
-            checkout, unsafe = yield from self._checkout(landing)
-            if unsafe:
-                return (yield from endings.hold(actor, bounces.overwrites(name, checkout, unsafe)))
-            intent = self._service.land(actor, self._queue, landing, merges, revision)
-            result: rules.LandResult = yield from endings.own(actor, intent)
-            if result == "changed":
-                return "progress"
-            if result == "landing":
-                break
+        compared = yield from self._reservations.compare(merges, refs)
+        if compared.found is not None:
+            return (yield from endings.bounce(actor, *compared.found))
+        checkout, unsafe = yield from self._checkout(landing)
+        if unsafe:
+            return (yield from endings.hold(actor, bounces.overwrites(name, checkout, unsafe)))
+        result = yield from self._say_landing(term, refs, landing, merges, compared)
+        if isinstance(result, tuple):
+            return (yield from endings.bounce(actor, *result))
+        if result != "landing":
+            return "progress"
+        return (yield from self._move_target(term, landing, merges, checkout))
+
+    def _move_target(
+        self,
+        term: ServerTerm,
+        landing: MergeAttempt,
+        merges: Sequence[QueuedMerge],
+        checkout: str,
+    ) -> Op[RoundResult]:
         moving = partial(self._move, landing, term.fence, checkout)
         if self._options.remote:
             moving = partial(self._push, landing)
@@ -291,9 +262,28 @@ class BatchMerger:
         if moved.refused:
             return (yield from self._not_moved(term, landing, merges, moved.refused))
         if moved.left_behind:
-            said = bounces.left_behind(name, checkout, landing, moved.left_behind)
-            return (yield from endings.hold(actor, said, moved=True))
+            said = bounces.left_behind(self._name, checkout, landing, moved.left_behind)
+            return (yield from self._endings.hold(term.actor, said, moved=True))
         return "progress"
+
+    def _say_landing(
+        self,
+        term: ServerTerm,
+        refs: TargetRefs,
+        landing: MergeAttempt,
+        merges: Sequence[QueuedMerge],
+        compared: ReservationComparison,
+    ) -> Op[rules.LandResult]:
+        """Commit that the batch lands; a second time if that needs the files of its branches."""
+        actor, land = term.actor, partial(self._service.land, term.actor, self._queue, landing)
+        result: rules.LandResult = yield from self._endings.own(actor, land(merges, compared))
+        if result != "uncompared":
+            return result
+        files = yield from self._reservations.files(merges, refs)
+        if not isinstance(files, BatchFiles):
+            return files
+        compared = replace(compared, files=files)
+        return (yield from self._endings.own(actor, land(merges, compared)))
 
     def _checkout(self, landing: MergeAttempt) -> Op[tuple[str, str]]:
         """The folder that has the target now, as a test takes long, and why it could not follow."""

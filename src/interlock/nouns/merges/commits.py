@@ -68,6 +68,8 @@ class CommitWriter:
         if len(content) < self._size:
             os.ftruncate(self._file.fileno(), 0)
         self._size = os.pwrite(self._file.fileno(), content, 0)
+        if self._size < len(content):  # git would take the part for the whole commit
+            raise GitFailed("no commit can be made: the disk has no room for its message")
         self._input.write(os.fsencode(f'"{_quoted(self._file.name)}"\n'))
 
     def _answer(self) -> str:

@@ -108,6 +108,8 @@ class MergeRepository:
         self._common = ""
         self._outside: tuple[str, frozenset[str]] = ("", frozenset())
         """A commit, and kept commits that it does not contain: this never changes."""
+        self._kept: frozenset[str] = frozenset()
+        """The kept commits of the last look."""
         self._moved = ""
         """Where a target was last moved to, until the next look."""
 
@@ -207,9 +209,12 @@ class MergeRepository:
         kept = frozenset(at[0] for name, at in found.items() if name.startswith(KEPT))
         contained = frozenset[str]()
         if base and not (self._outside[0] == base and kept <= self._outside[1]):
-            said = inside if base == expected else self.git(*_containing(base))
-            contained = frozenset(said.split())
-            self._outside = (base, kept - contained)
+            together = base == expected
+            contained = frozenset((inside if together else self.git(*_containing(base))).split())
+            # One that was kept between two listings at the same time is in the first one alone.
+            compared = kept & self._kept if together else kept
+            self._outside = (base, compared - contained)
+        self._kept = kept
         return TargetRefs(
             base=base,
             checkout=checkout if not remote and os.path.isdir(checkout) else "",

@@ -6,7 +6,7 @@ Those of the server get the items of the store and the findings of a look at git
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -194,7 +194,8 @@ def open_target(
     )
 
 
-LandResult = Literal["landing", "changed", "reserved"]
+MergeToBounce: TypeAlias = tuple[QueuedMerge, Bounce]
+LandResult: TypeAlias = Literal["landing", "changed", "uncompared"] | MergeToBounce
 
 
 def begin(name: str, target: MergeTarget, attempt: MergeAttempt) -> Decision[MergeTarget]:
@@ -216,11 +217,13 @@ def land(
     stored: Mapping[str, Merge | None],
     *,
     compared: bool,
+    reserved: MergeToBounce | None = None,
 ) -> Decision[LandResult]:
     """Say that the ref is about to move; ``batch`` may be a prefix of the tested one.
 
     It is ``changed`` if a merge of it changed since, or another server took over: nothing may land
-    then.  It is ``reserved`` if it was not ``compared`` with the newest reservations.
+    then.  It is ``uncompared`` if it was not ``compared`` with the newest reservations; a branch
+    that conflicts with one is ``reserved``, and has to be bounced.
     """
     tested = target.attempt
     if tested is None or (tested.token, tested.base) != (attempt.token, attempt.base):
@@ -228,7 +231,9 @@ def land(
     if any(stored[each.id] != each.merge for each in batch):
         return Decision(outcome="changed")
     if not compared:
-        return Decision(outcome="reserved")
+        return Decision(outcome="uncompared")
+    if reserved is not None:
+        return Decision(outcome=reserved)
     after = replace(target, attempt=replace(attempt, landing=True))
     return Decision(
         outcome="landing",

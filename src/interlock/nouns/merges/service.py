@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -24,6 +24,9 @@ from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Decided, Runner
 from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import Item, Snapshot
+
+if TYPE_CHECKING:
+    from interlock.nouns.merges.reserved_files import ReservationComparison
 
 T = TypeVar("T")
 
@@ -227,17 +230,20 @@ class MergeService:
         name: str,
         attempt: MergeAttempt,
         batch: Sequence[QueuedMerge],
-        reserved: int,
+        compared: ReservationComparison,
     ) -> Op[rules.LandResult]:
-        """Say that the ref is about to move, unless files were reserved since a revision."""
+        """Say that the ref is about to move, unless its files were reserved since a comparison."""
         own, mark = keys.merge_target(name), keys.reserved_mark(core.parts_of_queue(name)[0])
 
         def deciding() -> DecideOp[rules.LandResult]:
             items = (yield (own, mark, *[keys.merge(each.id) for each in batch])).items
             stored = {each.id: decode_merge(items[keys.merge(each.id)]) for each in batch}
-            compared = revision_of(items[mark]) == reserved
+            known, reserved = revision_of(items[mark]) == compared.revision, None
+            if not known and compared.files is not None:
+                known, reserved = True, (yield from compared.files.conflict(compared.revision))
             target = decode_target(items[own])
-            return rules.land(name, target, attempt, batch, stored, compared=compared)
+            land = partial(rules.land, name, target, attempt, batch, stored)
+            return land(compared=known, reserved=reserved)
 
         return (yield from self.runner.change(deciding, actor)).outcome
 

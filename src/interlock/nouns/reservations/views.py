@@ -12,10 +12,12 @@ from interlock.nouns.reservations import pattern as patterns
 from interlock.nouns.reservations import reservation as r
 from interlock.nouns.reservations.conflicts import PatternEntry, PatternIndex, conflicting, overlap
 from interlock.nouns.reservations.reading import (
+    Live,
     decode_entry,
     decode_reservation,
     entries_for,
     held_by,
+    learn,
 )
 from interlock.nouns.reservations.repository import ReservedRepository, find
 from interlock.nouns.reservations.reservation import Reservation
@@ -23,7 +25,7 @@ from interlock.nouns.reservations.rules import thing
 from interlock.nouns.reservations.service import ReservationService
 from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.housekeeping import HousekeepingPart
-from interlock.runtime.reads import every, looked_up, outside, readable
+from interlock.runtime.reads import every, every_inside, looked_up, outside, readable
 from interlock.runtime.why import Queued, Why
 from interlock.steps import Op
 from interlock.store import Item
@@ -31,6 +33,7 @@ from interlock.store import Item
 if TYPE_CHECKING:
     from interlock.client_context import Context
     from interlock.nouns.reservations.pattern import Pattern
+    from interlock.runtime.attempt import ReadOp
     from interlock.runtime.identity import Actor
     from interlock.runtime.runner import Runner
 
@@ -162,26 +165,69 @@ def _view(listed: Listed, live: Item | None) -> r.ReservationView:
     )
 
 
+class ChangedFiles(NamedTuple):
+    """Files that an agent changes."""
+
+    agent: str
+    paths: tuple[Pattern, ...]
+
+
+def exact_paths(place: ReservedRepository, paths: Sequence[str]) -> tuple[Pattern, ...]:
+    """Paths that exist, each once; BadInput or TooLarge for one that cannot be reserved."""
+    return tuple([patterns.exact(path, fold=place.fold) for path in dict.fromkeys(paths)])
+
+
 def conflicts(
     place: ReservedRepository, paths: Sequence[str], agent: str, tree: str = ""
 ) -> Op[tuple[r.ReservationOverlap, ...]]:
     """The living reservations of other agents that cover one of these paths, each once."""
-    wanted = [patterns.exact(path, fold=place.fold) for path in dict.fromkeys(paths)]
-    if len(wanted) <= FEW:
-        entries = (yield from outside(entries_for(place.name, wanted))) if wanted else []
-    else:
-        items = yield from every(keys.reserved(place.name))
-        entries = [PatternEntry(decode_entry(item), item.created) for item in items]
+    changes = (ChangedFiles(agent, exact_paths(place, paths)),)
+    return (yield from outside(conflicts_inside(place, changes, tree)))[0]
+
+
+def conflicts_inside(
+    place: ReservedRepository, changes: Sequence[ChangedFiles], tree: str = "", since: int = 0
+) -> ReadOp[list[tuple[r.ReservationOverlap, ...]]]:
+    """As ``conflicts``, for each of several changes, but read by a decision.
+
+    The commit does not check what it reads: that is for the mark of the repository.  Reservations
+    that were granted up to the revision ``since`` may be left out.
+    """
+    entries = yield from _entries_of_paths(place.name, changes, since)
     index = PatternIndex(each for each in entries if not each.of.queued)
+    asking = [_asking(change.agent, (), place, tree) for change in changes]
+    found = [_covering(index, *each) for each in zip(asking, changes, strict=True)]
+    live: Live = {}
+    yield from learn(live, [each.of.live for one in found for _, each in one])
+    return [
+        tuple(overlap(mine, each, path) for path, each in one if live[each.of.live])
+        for mine, one in zip(asking, found, strict=True)
+    ]
+
+
+def _covering(
+    index: PatternIndex, mine: Reservation, change: ChangedFiles
+) -> list[tuple[Pattern, PatternEntry]]:
+    """The reservations that conflict with a change, each with the first path that it covers."""
     found: dict[str, tuple[Pattern, PatternEntry]] = {}
-    mine = _asking(agent, (), place, tree)
-    for path in wanted:
+    for path in change.paths:
         for each in conflicting(mine, index.candidates(path), path=path):
             found.setdefault(each.of.id, (path, each))
-    live = yield from looked_up(each.of.live for _, each in found.values())
-    return tuple(
-        overlap(mine, each, path) for path, each in found.values() if live[each.of.live] is not None
-    )
+    return list(found.values())
+
+
+def _entries_of_paths(
+    repository: str, changes: Sequence[ChangedFiles], since: int
+) -> ReadOp[list[PatternEntry]]:
+    wanted = dict.fromkeys(path for change in changes for path in change.paths)
+    if not wanted:
+        return []
+    if len(wanted) <= FEW:
+        return (yield from entries_for(repository, wanted))
+    items = yield from every_inside(keys.reserved(repository))
+    return [
+        PatternEntry(decode_entry(each), each.created) for each in items if each.revision > since
+    ]
 
 
 def _asking(
