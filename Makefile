@@ -114,14 +114,14 @@ $(MADE):
 	@"$(PYTHON)" -m venv --clear $(VENV)
 	@touch $@
 
-$(RUN): requirements/run.txt pyproject.toml | $(MADE)
+$(RUN): requirements/run.txt pyproject.toml scripts/interlock | $(MADE)
 	@echo "Installing Interlock and its dependencies"
 	@$(PIP) $(PINNED) requirements/run.txt
 	@$(PIP) --no-build-isolation --no-deps -e .
 	@touch $@
 
 # test.txt holds all of run.txt, so this serves `make demo` too.
-$(TEST): requirements/test.txt requirements/run.txt pyproject.toml | $(MADE)
+$(TEST): requirements/test.txt requirements/run.txt pyproject.toml scripts/interlock | $(MADE)
 	@echo "Installing Interlock, its dependencies and what the tests need"
 	@$(PIP) $(PINNED) requirements/test.txt
 	@$(PIP) --no-build-isolation --no-deps -e .
@@ -139,7 +139,7 @@ $(COMPARE)/.compare: requirements/compare.txt | $(MADE)
 	@$(COMPARE)/bin/python -m pip install -q --disable-pip-version-check $(PINNED) requirements/compare.txt
 	@touch $@
 
-$(PLAIN)/.plain: requirements/run.txt pyproject.toml | $(MADE)
+$(PLAIN)/.plain: requirements/run.txt pyproject.toml scripts/interlock | $(MADE)
 	@echo "Setting up $(PLAIN) with Interlock alone"
 	@"$(PYTHON)" -m venv --clear $(PLAIN)
 	@$(PLAIN)/bin/python -m pip install -q --disable-pip-version-check $(PINNED) requirements/run.txt
