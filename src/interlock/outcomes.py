@@ -119,6 +119,7 @@ if TYPE_CHECKING:
         MergeCancelled,
         MergeDone,
         MergeOver,
+        MergesHeld,
         MergesServed,
         MergeSubmitted,
         MergeUnfinished,
@@ -318,7 +319,7 @@ HOMES = {
     "interlock.nouns.guards.results": ("GuardDropped", "GuardsDefined", "GuardsLooked"),
     "interlock.nouns.merges.merge": (
         "MergeBounced", "MergeBusy", "MergeCancelled", "MergeDone", "MergeOver",
-        "MergeSubmitted", "MergeUnfinished", "MergesServed", "UnknownMerge",
+        "MergeSubmitted", "MergeUnfinished", "MergesHeld", "MergesServed", "UnknownMerge",
     ),
     "interlock.nouns.messages.decision": (
         "AlreadyResolved", "NoSuchOption", "OwnDecision", "Resolved", "UnknownDecision",
@@ -458,6 +459,7 @@ __all__ = [
     "MergeOver",
     "MergeSubmitted",
     "MergeUnfinished",
+    "MergesHeld",
     "MergesServed",
     "MessageExists",
     "MetricsWritten",

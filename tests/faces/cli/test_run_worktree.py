@@ -37,6 +37,12 @@ def test_a_worktree_is_removed_when_it_is_clean_and_merged_and_not_before(
     ran = shop.run("run", "--worktree", "feat/a", "--", "rm", "loose")
     assert "stays: feat/a is not merged into main" in ran.err
     assert shop.run("merge", "submit", "feat/a").status == 0
+    (repository.folder / "new").write_text("in the way\n")
+    held = shop.run("merge", "serve", "--drain", "--", "test", "-e", "new")
+    assert held.status == 1
+    assert "held main: 0 merged, 0 bounced" in held.out
+    assert "would overwrite changes" in held.err
+    (repository.folder / "new").unlink()
     assert shop.run("merge", "serve", "--drain", "--", "test", "-e", "new").status == 0
     ran = shop.run("run", "--worktree", "feat/a", "--", "true")
     assert (ran.status, "is removed" in ran.err) == (0, True)

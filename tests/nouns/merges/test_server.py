@@ -10,6 +10,7 @@ from tests.nouns.merges.queue_bed import NO_BAD_FILE, QueueBed
 from tests.nouns.merges.repositories import TestRepository
 
 from interlock.errors import BadInput
+from interlock.nouns.merges import merge as core
 from interlock.testing.audit import audit
 
 
@@ -163,13 +164,20 @@ def test_a_checked_out_target_with_changes_that_would_be_lost_holds_the_queue(
     (git.folder / "base").write_text("mine\n")
     git.branch("a", {"base": "theirs\n"})
     queue.submit("a")
-    queue.serve("true")
+    said: list[str] = []
+    first, outcome = (queue.serve("true", say=said.append) for _ in range(2))
+    assert isinstance(outcome, core.MergesHeld)
+    assert outcome == first
+    assert (bool(outcome), outcome.exit_status, outcome.merged) == (False, 1, 0)
+    # The reason is said again, though the store has it.
+    assert said.count(f"nothing can be merged: {outcome.reason}") == 2
     assert git.at("main") == before
     assert (git.folder / "base").read_text() == "mine\n"
     listed = queue.author.run(queue.author.fleet.merges.list())
     assert "would overwrite changes" in listed.targets[0].held
+    assert outcome.reason == listed.targets[0].held
     git.git("checkout", "-q", "--", "base")
-    queue.serve("true")
+    assert isinstance(queue.serve("true"), core.MergesServed)
     assert (git.folder / "base").read_text() == "theirs\n"
     assert queue.states() == {"a": "merged"}
 

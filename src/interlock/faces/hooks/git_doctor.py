@@ -3,7 +3,7 @@
 A path is reserved for a moment, and a copy of the script is run as git runs it, with a commit or a
 push of that path by another agent.  It is a copy, so that a hook that was there before it does not
 run; the commit is made in a folder of objects of its own, so that the repository stays as it is.  A
-script that somebody has changed is not run: what it does is unknown.
+script that was changed is not run: its own lines may do anything.
 """
 
 from __future__ import annotations

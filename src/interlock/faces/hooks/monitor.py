@@ -84,7 +84,7 @@ def _watch(fleet: Fleet, host: Host, event: HookEvent, say: Callable[[str], None
 def _new(fleet: Fleet, event: HookEvent, told: set[str]) -> list[Received]:
     """The mail of an idle agent that nothing has shown or announced yet.
 
-    What was ``told`` is forgotten when it has left the inbox.
+    Ids of messages that have left the inbox are deleted from ``told``.
     """
     state = HookState(event).loaded()
     if not state.idle:

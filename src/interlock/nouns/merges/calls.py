@@ -156,15 +156,15 @@ class MergeCalls(Calls[D]):
         repository: Folder = ".",
         say: Callable[[str], None] | None = None,
         told: Callable[[core.MergeDone | core.MergeBounced], None] | None = None,
-    ) -> Op[core.MergesServed | LockBusy]:
+    ) -> Op[core.MergesServed | core.MergesHeld | LockBusy]:
         """Merge the branches of a queue one after the other, as long as the guard passes.
 
         The ``command`` and the guards of the store run in a folder of their own, on the very commit
         that the target is to become.  Without any of them nothing would be tested, so that is
         refused unless it is ``unguarded``.  One server at a time serves a target: another one
         waits, and takes over when the first one ends.  With ``drain`` it ends when nothing waits
-        any more.  ``told`` is called with each end of a merge, and ``say`` with what the server
-        does.
+        any more; if branches wait and none can be merged, the outcome is false and has the reason.
+        ``told`` is called with each end of a merge, and ``say`` with what the server does.
         """
         from interlock.nouns.merges.checking import LIMIT, MergeGuard
         from interlock.nouns.merges.endings import ServeOptions

@@ -72,6 +72,8 @@ class MergeEndings:
         self._clean = False
         """Whether the last step took away all kept commits that git had."""
         self.merged = self.bounced = 0
+        self.held = ""
+        """Why nothing could be merged when that was last tried and failed."""
 
     def own(self, actor: Actor, op: Op[T]) -> Op[T]:
         """A commit of the server; Lost if its lock has gone to another one."""
@@ -123,8 +125,9 @@ class MergeEndings:
 
     def hold(self, actor: Actor, reason: str, *, moved: bool = False) -> Op[RoundResult]:
         """Say why nothing can be merged now; ``moved`` if the target may have moved already."""
+        self.held = reason
         holding = self._service.hold(actor, self._queue, reason, moved=moved)
-        if (yield from self.own(actor, holding)):
+        if (yield from self.own(actor, holding)) or self._options.drain:
             self._say(f"nothing can be merged: {reason}")
         return "held"
 

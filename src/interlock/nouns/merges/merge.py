@@ -247,6 +247,16 @@ class MergesServed(Success, frozen=True, kw_only=True, tag="served"):
     bounced: int = 0
 
 
+class MergesHeld(Refusal, frozen=True, kw_only=True, tag="held"):
+    """Branches wait, and none of them can be merged now: the ``reason`` says what to repair."""
+
+    target: str
+    reason: str
+    merged: int = 0
+    bounced: int = 0
+
+
+ServeOutcome: TypeAlias = MergesServed | MergesHeld
 SubmitOutcome: TypeAlias = (
     MergeSubmitted
     | MergeUnfinished

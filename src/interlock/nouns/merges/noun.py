@@ -76,7 +76,12 @@ class MergeServe(Request, frozen=True, kw_only=True):
         Duration | None, option("duration", "how long the program may take; 1h unless set")
     ] = None
     keep_branches: Annotated[bool, option("flag", "do not delete branches that are merged")] = False
-    drain: Annotated[bool, option("flag", "end when nothing waits any more")] = False
+    drain: Annotated[
+        bool,
+        option(
+            "flag", "end when nothing waits any more, or with status 1 if nothing can be merged"
+        ),
+    ] = False
     unguarded: Annotated[
         bool, option("flag", "merge without a test; else a program or a guard is needed")
     ] = False
@@ -161,7 +166,7 @@ NOUN = Noun(
             name="merge serve",
             help="merge the branches of a queue one after the other, if the program passes",
             request=MergeServe,
-            outcomes=(core.MergesServed, LockBusy),
+            outcomes=(core.MergesServed, core.MergesHeld, LockBusy),
             lines=(core.MergeDone, core.MergeBounced),
             needs="agent",
             in_shell="interlock.faces.cli.merge:serve",

@@ -64,7 +64,7 @@ class MergeServer:
         self._endings = MergeEndings(self._service, repository, options, say, told)
         self._batches = BatchMerger(self._service, repository, options, self._endings, say)
 
-    def serve(self) -> Op[core.MergesServed]:
+    def serve(self) -> Op[core.ServeOutcome]:
         """Serve until the driver is interrupted, or nothing is left to do.
 
         A store that does not answer is waited for, unless the queue is only to be drained.
@@ -75,23 +75,26 @@ class MergeServer:
         outage = self._context.outage(f"the merge queue of {self._name}")
         return (yield from outage.through(lambda _left: self._serve(), validate.FOREVER))
 
-    def _serve(self) -> Op[core.MergesServed]:
+    def _serve(self) -> Op[core.ServeOutcome]:
         while True:
             held = yield from self._take()
-            if (yield from _then(self._until_lost(held), held.end)):
-                endings = self._endings
-                return core.MergesServed(
-                    target=self._name, merged=endings.merged, bounced=endings.bounced
-                )
+            if last := (yield from _then(self._until_lost(held), held.end)):
+                return self._outcome(last)
             self._say(f"the lock of {self._name} was lost, or its guard stopped; beginning again")
 
-    def _until_lost(self, held: HeldPools) -> Op[bool]:
-        """Serve with the lock; False if that was lost."""
+    def _outcome(self, last: RoundResult) -> core.ServeOutcome:
+        endings = self._endings
+        done = {"merged": endings.merged, "bounced": endings.bounced}
+        if last == "held":
+            return core.MergesHeld(target=self._name, reason=endings.held, **done)
+        return core.MergesServed(target=self._name, **done)
+
+    def _until_lost(self, held: HeldPools) -> Op[RoundResult | None]:
+        """Serve with the lock until the end, as the last round says; None if that was lost."""
         try:
-            yield from self._serve_with(held)
+            return (yield from self._serve_with(held))
         except (Lost, GuardStopped):
-            return False
-        return True
+            return None
 
     def _take(self) -> Op[HeldPools]:
         wait = 0.0 if self._options.drain else validate.FOREVER
@@ -102,7 +105,7 @@ class MergeServer:
             self._context.client.keep()
         return held
 
-    def _serve_with(self, held: HeldPools) -> Op[None]:
+    def _serve_with(self, held: HeldPools) -> Op[RoundResult]:
         """Round after round, with the lock."""
         options, repository = self._options, self._repository
         identity = self._context.me().actor
@@ -120,7 +123,7 @@ class MergeServer:
         yield from self._adopt(actor)
         yield InThread(folder.remove_others)
         term = ServerTerm(actor=actor, token=token, fence=fence, folder=folder)
-        yield from _then(self._rounds(held, term), folder.removing)
+        return (yield from _then(self._rounds(held, term), folder.removing))
 
     def _adopt(self, actor: Actor) -> Op[None]:
         """Take the branches of this repository out of the queue of an earlier version."""
@@ -129,7 +132,7 @@ class MergeServer:
                 adopting = self._service.adopt(actor, each, self._options.repository)
                 yield from self._endings.own(actor, adopting)
 
-    def _rounds(self, held: HeldPools, term: ServerTerm) -> Op[None]:
+    def _rounds(self, held: HeldPools, term: ServerTerm) -> Op[RoundResult]:
         while True:
             held.raise_if_lost()
             queue = yield from read_queue(self._queue)
@@ -137,7 +140,7 @@ class MergeServer:
             if done == "progress":
                 continue
             if self._options.drain:
-                return
+                return done
             yield from self._idle(held, queue.revision, IDLE if done == "empty" else HELD)
 
     def _fence(self, token: int) -> str:

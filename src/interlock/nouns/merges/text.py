@@ -70,6 +70,12 @@ def _served(outcome: core.MergesServed, paint: Paint) -> str:
     return f"{paint('green', 'served')} {outcome.target}: {counts}"
 
 
+def _held(outcome: core.MergesHeld, paint: Paint) -> str:
+    counts = f"{outcome.merged} merged, {outcome.bounced} bounced"
+    held = paint("yellow", "held")
+    return f"{held} {outcome.target}: {counts}; the others wait: {outcome.reason}"
+
+
 def _view(view: core.MergeView, paint: Paint) -> str:
     first, *rest = view.reason.split("\n")
     facts = [
@@ -149,6 +155,7 @@ TEXTS: dict[str, Text] = {
     "MergeOver": _over,
     "UnknownMerge": _unknown,
     "MergesServed": _served,
+    "MergesHeld": _held,
     "MergeView": _view,
     "MergeList": _list,
 }
