@@ -133,7 +133,7 @@ class ObjectReader:
 def _parts(names: Sequence[bytes]) -> Iterator[list[bytes]]:
     """The names in groups that fit into the smallest pipe, so that a question never waits for room.
 
-    A process that answers may wait until its answer is read, and reads no names meanwhile.
+    A process that answers may wait until its answer is read, and reads no names while that runs.
     """
     part: list[bytes] = []
     size = 0
