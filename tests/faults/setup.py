@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import re
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
@@ -244,6 +245,21 @@ class Setup:
         self.server.restart()
 
 
+class _Constant:
+    """Whether a number has not changed for a while; it is asked again and again."""
+
+    def __init__(self, read: Callable[[], int], seconds: float = 0.1) -> None:
+        self._read = read
+        self._seconds = seconds
+        self._last, self._since = -1, 0.0
+
+    def __call__(self) -> bool:
+        now, last = time.monotonic(), self._read()
+        if last != self._last:
+            self._last, self._since = last, now
+        return now - self._since >= self._seconds
+
+
 class RequestFault:
     """A fault for the first request that contains all of these words; other requests pass.
 
@@ -259,8 +275,13 @@ class RequestFault:
         proxy.on_request(self._judge)
 
     def wait(self) -> None:
-        """Wait for that request."""
+        """Wait for that request; for one that is held, until no more of it comes.
+
+        A client may send a request in several parts, and the server handles only a complete one.
+        """
         assert self.happened.wait(PATIENCE), f"no request with {self._words}"
+        if self._verdict == "hold":
+            until(_Constant(lambda: self._proxy.counts().held_requests), "the rest of the request")
 
     def _judge(self, data: bytes) -> Verdict:
         if self.happened.is_set() or VOID in data or not all(word in data for word in self._words):
