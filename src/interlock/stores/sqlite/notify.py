@@ -8,7 +8,7 @@ changed, and sends one datagram to each socket that is marked with one, without 
 The waits of a session come one after the other, so its signals have a folder (``WAKE_SESSION``):
 one mark names the folder, and stays for the next wait.
 
-A datagram is a ``Word``: the revisions of the commits, what they changed that concerns the
+A datagram is a ``Notice``: the revisions of the commits, what they changed that concerns the
 receiver, and what they wrote, unless that is long.  A receiver that knows all commits before them
 reads no log, nor does a waiter for a signal.  Where that is not possible, it is one byte: read it.
 
@@ -75,7 +75,7 @@ class CommitNote(Struct, frozen=True, gc=False):
     durable: bool = True
 
 
-class Row(Struct, frozen=True, array_like=True, gc=False):
+class NoticeRow(Struct, frozen=True, array_like=True, gc=False):
     """The lines of a log row that concern the receiver, and what the commit wrote."""
 
     revision: int
@@ -90,18 +90,18 @@ class Row(Struct, frozen=True, array_like=True, gc=False):
         return dict.fromkeys([line[1:] for line in self.lines], self.revision)
 
 
-class Word(Struct, frozen=True, array_like=True, gc=False):
+class Notice(Struct, frozen=True, array_like=True, gc=False):
     """A datagram about commits: when it was sent, and a row for each of them.
 
     ``sent`` is in nanoseconds of the clock that all processes of a boot share.
     """
 
     sent: int
-    rows: list[Row]
+    rows: list[NoticeRow]
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Word).decode
+_decode = msgspec.msgpack.Decoder(Notice).decode
 
 
 class Notifier:
@@ -143,10 +143,10 @@ class Notifier:
             ours = self.here.get(name)
             if ours is not None and ours.answer():
                 continue
-            word = _word(commits, rows)
-            if not self.send(name, word):
+            datagram = _datagram(commits, rows)
+            if not self.send(name, datagram):
                 self._forget_folder()  # if it was created again, our handle leads nowhere
-                if not self.send(name, word):
+                if not self.send(name, datagram):
                     self._clear(name)
 
     def _concerned(
@@ -232,7 +232,7 @@ class Notifier:
         self._tops = {scope[: scope.find("/") + 1] for scope in self._watched}
         self._names = names
 
-    def send(self, name: str, word: bytes = LOOK) -> bool:
+    def send(self, name: str, datagram: bytes = LOOK) -> bool:
         """Send a datagram to a socket; False if its process is gone.  Called under the lock."""
         try:
             if self._sender is None:
@@ -240,7 +240,7 @@ class Notifier:
 
                 self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 self._sender.setblocking(False)
-            self._sender.sendto(word, self.address(name))
+            self._sender.sendto(datagram, self.address(name))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
         except BlockingIOError:
@@ -332,8 +332,8 @@ class NotifySocket:
         """Receive all datagrams that were sent to it."""
         found: list[bytes] = []
         with suppress(BlockingIOError):
-            while word := self.socket.recv(_LONGEST_DATAGRAM):
-                found.append(word)
+            while datagram := self.socket.recv(_LONGEST_DATAGRAM):
+                found.append(datagram)
         return found
 
     def close(self) -> None:
@@ -385,7 +385,7 @@ def signal_folder(scopes: tuple[str, ...]) -> str | None:
     return scope[: scope.rfind("/") + 1]
 
 
-def _word(commits: Sequence[CommitNote], concerned: Mapping[int, list[str]]) -> bytes:
+def _datagram(commits: Sequence[CommitNote], concerned: Mapping[int, list[str]]) -> bytes:
     """The datagram for a socket that these lines of the commits concern."""
     rows, room = [], LONGEST_VALUES
     for commit in commits:
@@ -397,12 +397,12 @@ def _word(commits: Sequence[CommitNote], concerned: Mapping[int, list[str]]) -> 
             kept = [put for put in commit.puts if put.ttl is None]
             room -= sum([len(put.value) for put in kept])
             written = {put.key: put.value for put in kept} if room > 0 else {}
-        rows.append(Row(commit.revision, lines, written))
-    word = _encode(Word(time.clock_gettime_ns(time.CLOCK_MONOTONIC), rows))
-    return word if len(word) < _LONGEST_DATAGRAM else LOOK
+        rows.append(NoticeRow(commit.revision, lines, written))
+    datagram = _encode(Notice(time.clock_gettime_ns(time.CLOCK_MONOTONIC), rows))
+    return datagram if len(datagram) < _LONGEST_DATAGRAM else LOOK
 
 
-def words_of(datagrams: list[bytes]) -> list[Word] | None:
+def notices_of(datagrams: list[bytes]) -> list[Notice] | None:
     """What datagrams say about commits; None if the log is to be read."""
     if not datagrams or len(datagrams) >= MANY or LOOK in datagrams:
         return None

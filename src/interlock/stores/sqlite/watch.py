@@ -40,12 +40,12 @@ from interlock.store import LOG, TOLD, WAKE, Change, Item, Resync, Scope, scopes
 from interlock.stores.derived import finish_from_thread
 from interlock.stores.sqlite.connection import ROWS_AT_ONCE
 from interlock.stores.sqlite.notify import (
+    Notice,
+    NoticeRow,
     Notifier,
     NotifySocket,
-    Row,
-    Word,
+    notices_of,
     signal_folder,
-    words_of,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 BACKSTOP = 1.0
 FRESH = 200_000_000
-"""Nanoseconds for which the word of a datagram counts: less than the shortest ttl."""
+"""Nanoseconds for which the notice of a datagram counts: less than the shortest ttl."""
 
 Rows = list[tuple[int, str, bytes, str]]
 
@@ -310,23 +310,23 @@ class ChangeFeed:
 
         Only to watches of that one key, which have no other change to keep the order with.
         """
-        words = words_of(datagrams)
-        if words is None:
+        notices = notices_of(datagrams)
+        if notices is None:
             return False
-        for word in words:
-            rows = [row for row in word.rows if row.revision > self._seen]
+        for notice in notices:
+            rows = [row for row in notice.rows if row.revision > self._seen]
             if self._follows(rows):
                 for row in rows:
-                    sent = word.sent if row.revision > self._committed() else 0
-                    self._index.give(row.revision, row.lines, self._current(word, row), sent)
+                    sent = notice.sent if row.revision > self._committed() else 0
+                    self._index.give(row.revision, row.lines, self._current(notice, row), sent)
                     self._seen = row.revision
                 self._index.wake()
-            elif not self._signal(word, rows):
+            elif not self._signal(notice, rows):
                 return False
         self._guard.notify_all()
         return True
 
-    def _follows(self, rows: Sequence[Row]) -> bool:
+    def _follows(self, rows: Sequence[NoticeRow]) -> bool:
         """Whether these are all commits since the last one that the feed knows.
 
         A watch that is behind may have missed a commit of this process before its mark was made.
@@ -344,20 +344,20 @@ class ChangeFeed:
         skipped.difference_update([each for each in tuple(skipped) if each <= position])
         return True
 
-    def _signal(self, word: Word, rows: Sequence[Row]) -> bool:
+    def _signal(self, notice: Notice, rows: Sequence[NoticeRow]) -> bool:
         """Deliver signals out of their order, if there is nothing else; False if there is."""
         found = [(row, row.signals) for row in rows]
         if any(signals is None or not self._index.only_signals(signals) for _, signals in found):
             return False
         for row, signals in found:
             for key in signals or ():
-                if not self._index.signal(key, row.revision, self._current(word, row)):
+                if not self._index.signal(key, row.revision, self._current(notice, row)):
                     self._untaken = max(self._untaken, row.revision)
         return True
 
-    def _current(self, word: Word, row: Row) -> tuple[Item, ...]:
+    def _current(self, notice: Notice, row: NoticeRow) -> tuple[Item, ...]:
         """What a commit wrote; nothing, if a reader should read that by itself."""
-        age = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - word.sent
+        age = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - notice.sent
         if not row.written or not 0 <= age < FRESH or not self._same_files():
             return ()
         return tuple([Item(key, value, row.revision, 0) for key, value in row.written.items()])

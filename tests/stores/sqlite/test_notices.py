@@ -174,8 +174,8 @@ def test_what_may_not_be_durable_is_not_passed_on(
     def refuse() -> None:
         raise OSError(5, "Input/output error")
 
-    def send(notifier: Notifier, name: str, word: bytes = notify.LOOK) -> bool:
-        sent.append(word)
+    def send(notifier: Notifier, name: str, datagram: bytes = notify.LOOK) -> bool:
+        sent.append(datagram)
         return True
 
     watch = waited.watch(TWO, waited._engine.seen)
