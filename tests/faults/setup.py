@@ -281,7 +281,7 @@ class RequestFault:
         """
         assert self.happened.wait(PATIENCE), f"no request with {self._words}"
         if self._verdict == "hold":
-            until(_Constant(lambda: self._proxy.counts().held_requests), "the rest of the request")
+            until(_Constant(lambda: self._proxy.counts.held_requests), "the rest of the request")
 
     def _judge(self, data: bytes) -> Verdict:
         if self.happened.is_set() or VOID in data or not all(word in data for word in self._words):
