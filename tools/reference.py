@@ -169,7 +169,7 @@ def commands() -> Iterator[str]:
     """The page of all commands."""
     yield "# Commands\n"
     yield MADE
-    yield "`interlock COMMAND --help` prints this for one command.\n"
+    yield "`interlock COMMAND --help` prints this for one command, `interlock --all` lists them.\n"
     yield "## Every command\n"
     yield table(("option", "meaning"), ((_option(f), f.help) for f in COMMON))
     yield (

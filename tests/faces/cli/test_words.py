@@ -131,7 +131,20 @@ def test_every_operation_explains_itself(here: Here, name: str) -> None:
 def test_help_needs_nothing(here: Here, words: tuple[str, ...]) -> None:
     done = here.run(*words)
     assert (done.status, done.err) == (0, "")
-    assert "lock acquire" in done.out
+    assert "lock run" in done.out
+
+
+def test_the_first_help_fits_on_a_screen_and_names_every_group(here: Here) -> None:
+    said = here.run().out
+    assert len(said.splitlines()) <= 60
+    assert [word for word in registry.words() if f"\n  {word} " not in said] == []
+    assert "interlock --all" in said
+
+
+def test_all_commands_are_listed_when_asked(here: Here) -> None:
+    for words in (("--all",), ("help", "--all")):
+        said = here.run(*words).out
+        assert [name for name in registry.names() if f"\n  {name} " not in said] == []
 
 
 def test_the_version_is_one_line(bare: Shell) -> None:

@@ -78,6 +78,23 @@ _ENDING = frozenset(("cancel", "drop", "leave", "pause", "release", "remove", "s
 _GIVEN = {"body": "; - for stdin", "json": "; @FILE, or - for stdin"}
 """How a shell may give a value of this kind beside the word itself."""
 _TROUBLE = {2: "bad input", 3: "not allowed", 4: "trouble with the store"}
+_FIRST = {
+    "begin": ("init", "demo", "setup", "run", "doctor"),
+    "share work": ("task add", "task next", "task done", "task run", "lock run", "reserve"),
+    "talk": ("alert", "query", "send", "inbox", "wait"),
+    "look": ("agent list", "task list", "why", "health", "top", "up"),
+}
+"""The commands that ``interlock`` alone shows."""
+_HEAD = (
+    "Tasks, locks, semaphores, messages and a record of it all, for fleets of agents.",
+    "",
+    "usage: interlock COMMAND [options]",
+    "",
+)
+_TAIL = (
+    "Start with 'interlock init'; each command explains itself with --help.",
+    "All commands take --store, --agent, --session, --trace, --key, --no-retry, --json, -q and -v.",
+)
 _CLOSE = 0.7
 _LEFT = 24
 _RIGHT = 54
@@ -91,6 +108,8 @@ def without_operation(name: str, words: Sequence[str]) -> str:
     name = name.removesuffix(" help")
     if "--version" in words and not name:
         return f"interlock {__version__}"
+    if not name and "--all" in words:
+        return all_commands()
     if not name and (asked or not words):
         return overview()
     if not name:
@@ -107,28 +126,26 @@ def without_operation(name: str, words: Sequence[str]) -> str:
 
 
 def overview() -> str:
-    """The help of ``interlock`` without a command."""
-    lines = [
-        "Tasks, locks, semaphores, messages and a record of it all, for fleets of agents.",
-        "",
-        "usage: interlock COMMAND [options]",
-        "",
-    ]
+    """The help of ``interlock`` without a command: what most people need, and where the rest is."""
+    shown = {each.name: each for each in registry.operations()}
+    lines = [*_HEAD]
+    for heading, names in _FIRST.items():
+        lines += [f"{heading}:", *(_listed(shown[name]) for name in names), ""]
+    lines += ["more, each explained by 'interlock NAME --help':"]
+    nouns = {word: registry.noun(word) for word in registry.words()}
+    lines += [f"  {word:<{_NAMES}}{each.help}" for word, each in nouns.items() if each]
+    return "\n".join([*lines, "", *_TAIL, "All commands: interlock --all"])
+
+
+def all_commands() -> str:
+    """The help of ``interlock --all``: every command, in its group."""
     groups: dict[str, list[str]] = {}
     for each in registry.nouns():
         heading = each.group or each.operations[0].name.rpartition(" ")[0]
         group = groups.setdefault(heading, [f"{heading}: {each.help}"] if heading else [])
         group += map(_listed, each.operations)
-    lines += "\n\n".join("\n".join(group) for group in groups.values()).split("\n")
-    lines += [
-        "",
-        "Start with 'interlock init'; each command explains itself with --help.",
-        (
-            "Every command takes --store, --agent, --session, --trace, --key, --no-retry, --json,"
-            " -q and -v."
-        ),
-    ]
-    return "\n".join(lines)
+    lines = "\n\n".join("\n".join(group) for group in groups.values()).split("\n")
+    return "\n".join([*_HEAD, *lines, "", *_TAIL])
 
 
 def noun(name: str) -> str:
