@@ -16,6 +16,7 @@ The imported modules must start no threads: these would be missing in a forked p
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import gc
 import importlib
 import os
@@ -32,6 +33,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 LARGEST = 1 << 17
+SHOW_STACKS = signal.SIGUSR2
+"""Makes a forked process write what its threads do to its stderr: for one that does not end."""
 _FILES = 1 << 12
 
 
@@ -178,6 +181,7 @@ def _begin(request: Request, standard: Sequence[int]) -> Request:
     os.environ.clear()
     os.environ.update(request.environment)
     sys.argv[1:] = request.words
+    faulthandler.register(SHOW_STACKS)
     return request
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import subprocess
 import tempfile
 import threading
 import time
@@ -17,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO, NamedTuple, Self, TypeVar
 
-from tests.forks import template
+from tests.forks import SHOW_STACKS, template
 
 import interlock
 from interlock.stores import is_git, open_store
@@ -101,7 +102,9 @@ class Process:
         try:
             line = self._lines.get(timeout=within)
         except queue.Empty:
-            raise AssertionError(f"{self.name} printed nothing for {within:g} s") from None
+            raise AssertionError(
+                f"{self.name} printed nothing for {within:g} s: {self._stacks()}"
+            ) from None
         if line is None:
             raise AssertionError(f"{self.name} ended: {self.errors()}")
         return line
@@ -152,20 +155,36 @@ class Process:
     def finish(self, within: float = PATIENCE) -> None:
         """Wait until it ends with status 0."""
         self._stdin.close()
-        status = self._process.wait(within)
+        status = self._wait(within)
         assert status == 0, f"{self.name} ended with {status}: {self.errors()}"
         assert not self.errors(), f"{self.name}: {self.errors()}"
 
     def died(self, within: float = PATIENCE) -> None:
         """Wait until it was killed, by itself or by the test."""
-        status = self._process.wait(within)
+        status = self._wait(within)
         assert status == -signal.SIGKILL, f"{self.name} ended with {status}: {self.errors()}"
 
     def finished(self, within: float = PATIENCE) -> bool:
         """Wait until it ends: True for status 0, False if it was killed."""
-        status = self._process.wait(within)
+        status = self._wait(within)
         assert status in (0, -signal.SIGKILL), f"{self.name}: {status}: {self.errors()}"
         return status == 0
+
+    def _wait(self, within: float) -> int:
+        try:
+            return self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"{self.name} did not end within {within:g} s: {self._stacks()}"
+            ) from None
+
+    def _stacks(self) -> str:
+        """What its threads do, as it wrote it itself; what it wrote so far, if it does not."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, SHOW_STACKS)
+        with suppress(AssertionError):  # it is stopped, or in the kernel
+            until(lambda: "Current thread" in self.errors(), 2.0)
+        return f"{self.states() if self.alive() else 'ended'} {self.errors()}"
 
     def alive(self) -> bool:
         """Whether it runs, or is stopped."""
