@@ -94,6 +94,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     local      whether a request looks at the host that carries it out, or runs a program there; so
                does each one that gives a path.  ``carry_out`` refuses it from another host
     reads      whether it changes nothing
+    creates    whether the command line makes the file that ``--store`` names, if there is none
     pages      whether it returns a page, and says how to get the next
     in_shell   the function that the command line calls instead of printing the outcome: it runs a
                program or follows a stream
@@ -113,6 +114,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     local: Callable[[Any], bool] | None = None
     lines: tuple[type, ...] = ()
     reads: bool = False
+    creates: bool = False
     pages: bool = False
     in_shell: str = ""
     aliases: tuple[str, ...] = ()

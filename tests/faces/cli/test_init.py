@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.faces.shell import Shell
+from tests.faces.shell import COMMAND, Shell
 
 import interlock
 from interlock import store_location
@@ -53,6 +53,26 @@ def test_what_is_said_of_a_store_that_is_not_there_makes_it(bare: Shell) -> None
     remedy = shlex.split(said.partition("make one: interlock ")[2].partition(";")[0])
     assert bare.run(*remedy).status == 0
     assert bare.run("lock", "list", "--store", str(path)).status == 0
+
+
+@pytest.mark.parametrize("words", ["lock acquire x", "task add t", "agent join", "merge serve"])
+def test_a_mistyped_store_is_not_made(shell: Shell, words: str) -> None:
+    path = shell.folder / "tipo.db"
+    said = shell.run(*words.split(), "--unguarded" if "merge" in words else "-q",
+                     "--agent", "ada", "--store", str(path))  # fmt: skip
+    assert said.status == 4
+    assert f"there is no store at {path}; make one: interlock init --store" in said.err
+    assert not path.exists()
+
+
+def test_init_in_a_folder_below_says_whose_store_it_shares(shell: Shell) -> None:
+    (shell.folder / "part").mkdir()
+    said = subprocess.run(
+        [*COMMAND, "init"], cwd=shell.folder / "part", env=shell.environment(),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert f"shares the store of {shell.folder}; for one of its own:" in said.stderr
+    assert shell.run("init").err == ""
 
 
 def test_without_a_store_it_says_what_to_do(bare: Shell) -> None:

@@ -322,19 +322,23 @@ def test_somebody_unknown_is_refused_with_whom_it_may_mean(shell: Here) -> None:
     for words in (("send", "bbo", "x"), ("share", "bbo", "x"), ("query", "bbo", "x")):
         done = shell.run(*words)
         assert (done.status, done.out) == (
-            1, f"unknown bbo: no agent of this name has been here yet; did you mean bob? {hold}",
-        )  # fmt: skip
+            1,
+            (
+                "unknown bbo: no agent of this name has joined or read its messages yet;"
+                f" did you mean bob? {hold}"
+            ),
+        )
     assert "did you mean bob? " in shell.run("send", "Bob", "x").out
     assert shell.json("stop", "bbo")[1] == {
         "outcome": "unknown", "what": "agent", "unknown": ["bbo"], "close": ["bob"],
         "unquoted": False, "hold": False,
     }  # fmt: skip
     assert shell.run("stop", "bbo").out == (
-        "unknown bbo: no agent of this name has been here yet; did you mean bob?"
+        "unknown bbo: no agent of this name has joined or read its messages yet; did you mean bob?"
         " 'interlock agent list' lists known agents\n"
     )
     assert shell.run("send", "bob", "zoe", "yan", "x").out == (
-        "unknown zoe, yan: no agent of these names has been here yet;"
+        "unknown zoe, yan: no agent of these names has joined or read its messages yet;"
         f" a text of several words needs quotes; {hold}"
     )
     assert bodies(shell) == [], "to all of them, or to none"
@@ -403,8 +407,8 @@ def test_nobody_is_paused_or_resumed_who_was_never_here(shell: Here) -> None:
         assert (done.status, done.out) == (
             1,
             (
-                "unknown bobb: no agent of this name has been here yet; did you mean bob?"
-                " 'interlock agent list' lists known agents\n"
+                "unknown bobb: no agent of this name has joined or read its messages yet;"
+                " did you mean bob? 'interlock agent list' lists known agents\n"
             ),
         )
     assert shell.run("alert", "built", "--agent", "bobb").status == 0
@@ -569,7 +573,10 @@ def test_json_comes_from_a_file_or_from_a_pipe_that_somebody_fills(
 def test_a_text_without_quotes_is_seen_for_what_it_is(shell: Here) -> None:
     said = shell.run("send", "bob", "hello", "big", "world")
     assert said.status == 1
-    assert "unknown hello, big: no agent of these names has been here yet;" in said.out
+    assert (
+        "unknown hello, big: no agent of these names has joined or read its messages yet;"
+        in said.out
+    )
     assert "a text of several words needs quotes" in said.out
     assert "quotes" not in shell.run("send", "bobby", "cyd", "x").out
     assert "quotes" not in shell.run("send", "bobby", "x").out

@@ -17,6 +17,7 @@ import pytest
 import interlock
 from interlock.faces.cli.progress import ProgressLine
 from interlock.runtime import progress
+from interlock.stores import open_store
 
 
 def test_the_line_is_written_over_at_most_ten_times_a_second(
@@ -72,6 +73,7 @@ def test_only_a_terminal_sees_it(tmp_path: Path) -> None:
         *(str(Path(sys.executable).parent / "interlock"), "task", "import", str(plan)),
         *("--agent", "ada", "--store", str(tmp_path / "store.db")),
     ]
+    open_store(str(tmp_path / "store.db")).close()
     patient = "import interlock.faces.cli.progress as p; p.PATIENCE = 0.0;"
     patient += (
         "import sys; sys.argv[1:] = sys.argv[2:]; from interlock.faces.cli.main import main; main()"

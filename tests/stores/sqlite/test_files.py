@@ -168,6 +168,17 @@ def test_a_read_only_folder_is_named_with_a_remedy(shared: Path, programs: Proce
     assert f"{shared} cannot be written by you; name another place" in answer
 
 
+def test_a_folder_that_is_closed_to_us_is_no_missing_store(
+    shared: Path, programs: ProcessGroup
+) -> None:
+    SQLiteStore(str(shared / "store.db")).close()
+    shared.chmod(0o000)
+    answer = as_nobody(programs, shared / "store.db")
+    shared.chmod(0o700)
+    assert answer.startswith("StoreUnsuitable")
+    assert f"you may not look into the folder of {shared / 'store.db'}" in answer
+
+
 def test_a_read_only_file_is_named_with_a_remedy(shared: Path, programs: ProcessGroup) -> None:
     SQLiteStore(str(shared / "store.db")).close()
     (shared / "store.db").chmod(0o444)

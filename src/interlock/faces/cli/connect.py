@@ -90,12 +90,13 @@ def staying(parsed: Parsed) -> Fleet:
 def opened(
     url: str | None,
     *,
-    create: bool = True,
+    create: bool = False,
     filling: bool = False,
     **options: Any,  # noqa: ANN401
 ) -> Fleet:
     """A client of the store that was named, or of the one that is found, as ``connect`` does.
 
+    Few commands ``create`` the file that was named: a mistyped name would be a second, empty store.
     ``filling`` is for a look at a store that is an incomplete copy.
     """
     from interlock.client import begun
@@ -173,8 +174,8 @@ def tell(parsed: Parsed, fleet: Fleet) -> None:
 def _connected(parsed: Parsed, identity: CommandIdentity, *, named: bool) -> Fleet:
     """A client for this agent or session; ``named`` if it must have a name."""
     operation = parsed.operation
-    looks = operation.needs == "store"  # a look makes nothing
-    common: dict[str, Any] = {"url": identity.store, "trace": identity.trace, "create": not looks}
+    common: dict[str, Any] = {"url": identity.store, "trace": identity.trace}
+    common["create"] = operation.creates
     common["no_retry"] = parsed.common.no_retry
     common["key"] = identity.key
     common["filling"] = operation.name == "store info"

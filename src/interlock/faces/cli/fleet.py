@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from interlock import store_location
 from interlock.core import validate
-from interlock.core.safe_text import quoted
+from interlock.core.safe_text import printable, quoted
 from interlock.errors import BadInput, InterlockError, StoreMissing, StoreReadOnly
 from interlock.faces.cli import command
 from interlock.faces.cli.command import (
@@ -50,7 +50,16 @@ def init(parsed: Parsed) -> int:
         new, store = True, open_store(url)
     path = str(getattr(store, "path", url))
     store.close()
-    return answer(parsed, Created(store=path) if new else _there(store, path))
+    if new:
+        return answer(parsed, Created(store=path))
+    status = answer(parsed, _there(store, path))
+    around = os.path.dirname(os.path.dirname(path))
+    if not parsed.common.store and found is None and around != os.path.realpath(os.curdir):
+        note(
+            f"this folder shares the store of {printable(around)};"
+            " for one of its own: interlock init --store .interlock/store.db"
+        )
+    return status
 
 
 def _across(url: str) -> Created | StoreExists:

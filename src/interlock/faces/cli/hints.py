@@ -20,6 +20,8 @@ _INSTEAD = {
     "inbox --follow": "'interlock wait' waits for what comes next,"
     " and 'interlock subscribe TYPE --follow' shows alerts as they come",
     "inbox --unread": "unread messages are shown anyway, so leave it out",
+    "merge serve --into": "did you mean --target?",
+    "merge submit --target": "did you mean --into?",
 }
 _LEAST, _ENOUGH = 3, 4
 """Letters that two words begin with: of one that is no longer, and of any."""
@@ -79,7 +81,10 @@ def _remedy(request: object) -> str:
     if not hasattr(request, "token"):
         return ": you have it already; continue with the --token of that grant, or release it first"
     if request.token is None:
-        return ": give the --token of that grant; only its own session needs none (agent join)"
+        return (
+            ": give the --token of that grant, which 'show' prints; only its own session needs none"
+            " (agent join)"
+        )
     return f", but {request.token} is not the token of that grant; give the one you got with it"
 
 

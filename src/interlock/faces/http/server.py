@@ -75,6 +75,8 @@ def up(parsed: Parsed) -> int:
     if not request.socket:  # cookies of one host are shared by all ports
         server.access.cookie = f"interlock_{bound.getsockname()[1]}"
     answer(parsed, Serving(url=address, agent=server.access.agent))
+    if not server.access.open:
+        note("every request needs a token; 'interlock up --token act --as NAME' makes one")
     try:
         asyncio.run(_serve(server, bound, address))
     finally:

@@ -213,7 +213,8 @@ def _unknown(outcome: message_types.UnknownAgent, paint: Paint) -> str:
     later = "--hold keeps mail, data and questions for an agent that joins later"
     hold = later if outcome.hold else "'interlock agent list' lists known agents"
     quotes = "a text of several words needs quotes; " if outcome.unquoted else ""
-    return f"{paint('yellow', 'unknown')} {names}: {has} been here yet; {quotes}{meant}{hold}"
+    yet = f"{has} joined or read its messages yet"
+    return f"{paint('yellow', 'unknown')} {names}: {yet}; {quotes}{meant}{hold}"
 
 
 def _gone(outcome: message_types.NobodyToStop, paint: Paint) -> str:

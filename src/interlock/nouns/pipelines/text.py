@@ -119,7 +119,7 @@ def _view(view: core.PipelineView, paint: Paint) -> str:
 
 def _list(outcome: core.PipelineList, paint: Paint) -> str:
     if not outcome.pipelines:
-        return "no pipeline here is like that; start one: interlock pipeline start NAME"
+        return "no pipelines, or none that fits; start one: interlock pipeline start NAME"
     titles = ("PIPELINE", "DEFINITION", "STATE", "PHASE", "NOTE")
     rows = [
         (

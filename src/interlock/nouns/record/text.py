@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from interlock.core.validate import quote
 from interlock.runtime.text import ago, as_json, columns, lasting
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def _nothing(outcome: NoHistory, _paint: Paint) -> str:
     said = f"the record knows nothing of {outcome.thing}"
     if kind == "lock":
         said += f"; for a task write task/{name}, for an agent agent/{name}"
+    if kind == "merge":
+        said += f"; a merge goes by its id, which 'interlock merge show {quote(name)}' prints"
     return f"{said}; 'interlock record log' shows all"
 
 

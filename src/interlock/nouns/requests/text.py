@@ -133,7 +133,7 @@ def _unknown(outcome: out.UnknownRequest, paint: Paint) -> str:
 
 def _list(outcome: out.RequestList, paint: Paint) -> str:
     if not outcome.requests:
-        return "no request here is like that; 'interlock request list --help' has the filters"
+        return "no requests, or none that fits; 'interlock request list --help' has the filters"
     rows = [
         (
             each.request,

@@ -83,7 +83,7 @@ def _value(value: object) -> str:
 
 def _list(outcome: core.ScheduleList, paint: Paint) -> str:
     if not outcome.schedules:
-        return "no schedule here is like that; add one: interlock schedule add NAME --every 1h"
+        return "no schedules, or none that fits; add one: interlock schedule add NAME --every 1h"
     titles = ("SCHEDULE", "WHEN", "STATE", "NEXT RUN", "NOTE")
     rows = [
         (

@@ -186,6 +186,7 @@ NOUN = Noun(
             outcomes=get_args(RegisterOutcome),
             needs="agent",
             call="swarms.register",
+            creates=True,
             local=lambda _request: True,  # the key, and often the bus, is a file
             examples=("interlock swarm register shop --bus ./bus.db --key ops --agent ada",),
         ),

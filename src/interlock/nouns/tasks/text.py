@@ -314,7 +314,7 @@ def _notes(outcome: TaskNotes, paint: Paint) -> str:
 def _task_list(outcome: TaskList, paint: Paint) -> str:
     if not outcome.tasks:
         return (
-            "no such task; add one: interlock task add NAME"
+            "no open tasks, or none that fits; add one: interlock task add NAME"
             " ('interlock task list --all' has complete ones, too)"
         )
     rows = [_row(task, paint) for task in outcome.tasks]
@@ -333,7 +333,9 @@ def _task_list(outcome: TaskList, paint: Paint) -> str:
 
 def _tree(outcome: TaskTree, paint: Paint) -> str:
     if not outcome.tasks:
-        return "no open task is like that; 'interlock task list --all' has complete ones, too"
+        return (
+            "no open tasks, or none that fits; 'interlock task list --all' has complete ones, too"
+        )
     text = outcome.drawing
     if outcome.format != "tree":
         return text

@@ -81,12 +81,10 @@ def refuse_shared(path: str, kind: str) -> None:
 def prepare(path: str, *, create: bool) -> str:
     """Make sure that the file is there, ours alone, and on a file system to trust; which one."""
     folder = os.path.dirname(path)
-    exists = os.path.exists(path)
+    exists = _exists(path)
     if not exists and not create:
-        init = beginning(path)
         raise StoreMissing(
-            f"there is no store at {path}; make one: {init}; or connect(URL) in Python,"
-            " or name another"
+            f"there is no store at {path}; make one: {beginning(path)}; or name another"
         )
     if os.path.isfile(f"{path}/HEAD") and os.path.isdir(f"{path}/objects"):
         raise StoreMissing(f"{path} is a git repository; write git+file://{path}")
@@ -127,6 +125,19 @@ def _refuse_foreign(path: str) -> None:
                 f"{name} belongs to user {owner}, who could change the store behind your back;"
                 " name a file of your own, or have it handed over with chown"
             )
+
+
+def _exists(path: str) -> bool:
+    """Whether there is something at this path; raises if we may not look."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        raise StoreUnsuitable(
+            f"you may not look into the folder of {path}; ask its owner, or name another store"
+        ) from None
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def beginning(path: str) -> str:
