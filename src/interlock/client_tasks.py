@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
-from interlock.client import catch_up, offered
+from interlock.client import offered
 from interlock.client_blocks import HandoverBlock
 from interlock.core import validate
 from interlock.errors import InterlockError
@@ -127,13 +127,15 @@ class Claim(ClaimHandle[Blocking]):
     @property
     def settled(self) -> bool:
         """Whether it was completed, failed, released, or given up."""
-        catch_up(self.context)
+        if self._worker is not None:
+            self._worker.end_if_put_off(self)
         return super().settled
 
     @property
     def ended(self) -> str:
         """How it ended: ``completed``, ``failed``, ``released`` or ``lost``; empty till then."""
-        catch_up(self.context)
+        if self._worker is not None:
+            self._worker.end_if_put_off(self)
         return super().ended
 
     def entering(self, end: Callable[..., bool]) -> None:

@@ -115,6 +115,10 @@ class Worker:
         self._ends.add(end, watched=not self._serves)  # serving always goes on at once
         self.left_block()
 
+    def end_if_put_off(self, claim: Claim) -> None:
+        """End a claim whose end was put off: its caller asks how it ended."""
+        self._ends.end_if_waiting(claim)
+
     def end_earlier(self) -> None:
         """End the claims that were put off before another one ends: tasks end in their order."""
         self._ends.end_alone()

@@ -17,8 +17,10 @@ ends what is put off first.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakSet
 
 from interlock.errors import InterlockError, StoreDamaged, StoreTrouble
 from interlock.steps import drive
@@ -69,6 +71,7 @@ class PutOffEnds:
         """How many tasks are claimed together."""
         self.steps = 0
         """Counts the steps of the loop."""
+        _loops.add(self)
 
     def add(self, end: PutOffEnd, *, watched: bool) -> None:
         """Put off the end of a block; if it is ``watched``, for ``LONGEST`` at most."""
@@ -83,6 +86,12 @@ class PutOffEnds:
         """Whether the end of this claim is put off; one that another thread ends now is not."""
         with self._ending:
             return bool(self._waiting) and self._waiting[-1].claim is claim
+
+    def end_if_waiting(self, claim: Claim) -> None:
+        """End what is put off, if this claim is a part of it: its caller asks how it ended."""
+        with self._ending:
+            if any(each.claim is claim for each in self._waiting):
+                self.end_alone()
 
     @property
     def keep_others_waiting(self) -> bool:
@@ -115,9 +124,7 @@ class PutOffEnds:
                 self._adapt(len(found))
                 pending = self._fleet.context.grants.has_pending  # earlier claims may stand
                 self._end(found, 1 if pending else self._ahead, loop)
-        except (
-            BaseException
-        ):  # an interrupt: the end of the loop ends them, a second time if need be
+        except BaseException:  # an interrupt: the end of the loop ends them, again if need be
             self._waiting = found
             raise
 
@@ -131,9 +138,8 @@ class PutOffEnds:
                     self._end(found, 0, None)
                     # Not before: till then, a call of that thread waits for us.
                     self._fleet.context.put_off.pop(self._thread, None)
-        except BaseException:
-            _give_up(found)
-            self._fleet.context.put_off.pop(self._thread, None)
+        except BaseException:  # an interrupt: the end of the loop ends them, again if need be
+            self._waiting = [*found, *self._waiting]
             raise
 
     def go_on_without(self) -> None:
@@ -144,7 +150,14 @@ class PutOffEnds:
 
     def close(self) -> None:
         """The loop is over."""
-        self.end_alone()
+        try:
+            self.end_alone()
+        except BaseException:
+            left, self._waiting = self._waiting, []
+            self._fleet.context.put_off.pop(self._thread, None)
+            _warn("%d tasks were not ended, and go back: interrupted", len(left))
+            _give_up(left)
+            raise
         if self._late_end is not None:
             self._late_end.stop()
             self._late_end = None
@@ -192,10 +205,28 @@ class PutOffEnds:
                 return ended
         return frozenset()
 
+    def forget(self) -> None:
+        """After a fork, in the child: the claims are those of the parent, and so are its locks."""
+        self._ending = threading.RLock()
+        self._waiting, self._late_end = [], None
+        self._fleet.context.put_off.clear()
+
     def _watch(self) -> None:
         if self._late_end is None:
             self._late_end = LateEnd(self)
         self._late_end.begin()
+
+
+_loops: WeakSet[PutOffEnds] = WeakSet()
+"""Those of this process."""
+
+
+def _forget_all() -> None:
+    for each in tuple(_loops):
+        each.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def _warn(said: str, *about: object) -> None:

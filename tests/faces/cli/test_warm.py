@@ -229,6 +229,18 @@ def test_the_mask_is_that_of_the_command(process: Warm, tmp_path: Path) -> None:
     assert (tmp_path / "numbers").stat().st_mode & 0o027 == 0
 
 
+def test_a_command_with_other_limits_is_carried_out_by_itself(
+    process: Warm, tmp_path: Path
+) -> None:
+    run(process.environment, tmp_path, "init")
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 0; exec {' '.join(COMMAND)} task add t1 --agent a"],
+        cwd=tmp_path, env=process.environment, capture_output=True, text=True,
+        timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 4
+
+
 def test_a_second_one_is_refused_and_stop_ends_it(tmp_path: Path) -> None:
     environment = dict(os.environ) | {"XDG_RUNTIME_DIR": str(tmp_path)}
     with started(environment) as process:

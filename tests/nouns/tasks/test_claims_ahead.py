@@ -92,6 +92,35 @@ def test_short_tasks_are_claimed_and_ended_together_in_their_order(ada: interloc
     assert ada.record.verify().exit_status == 0
 
 
+def test_a_server_ends_short_tasks_together_too(ada: interlock.Fleet) -> None:
+    tasks = names(30)
+    publish(ada, *tasks)
+    worker = ada.tasks.work(stop_on_signals=False)
+
+    def handle(claim: Claim) -> str:
+        if claim.task == tasks[-1]:
+            worker.stop()
+        return claim.task
+
+    worker.serve(handle)
+    assert set(states(ada).values()) == {"complete"}
+    assert ada.tasks.show("t07").result == "t07"
+    assert len(commits(ada)) < len(tasks) / 2
+
+
+def test_whoever_asks_how_an_earlier_claim_ended_learns_it(ada: interlock.Fleet) -> None:
+    publish(ada, *names(12))
+    before: list[Claim] = []
+
+    def look(claim: Claim) -> None:
+        assert not claim.settled
+        assert [each.ended for each in before[-1:]] in ([], ["completed"])
+        assert all(each.settled for each in before)
+        before.append(claim)
+
+    assert work(ada, "t11", look) == names(12)
+
+
 def test_tasks_that_take_long_are_claimed_one_by_one(
     ada: interlock.Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,6 +389,107 @@ def test_an_interrupt_of_the_commit_that_ends_them_loses_no_work(
     with pytest.raises(KeyboardInterrupt):
         go_on(worker)
     assert [task for task, state in states(ada).items() if state == "complete"] == names(8)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_interrupt_of_a_call_that_ends_them_first_sends_no_finished_work_back(
+    ada: interlock.Fleet, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    publish(ada, *names(16))
+    end, left = client_worker_ends.PutOffEnds._end, [times]
+    interrupted: list[int] = []
+
+    def strike(self: client_worker_ends.PutOffEnds, found: Any, limit: int, loop: Any) -> None:
+        if limit == 0 and len(found) >= 3 and left[0]:
+            left[0] -= 1
+            interrupted.append(len(found))
+            raise KeyboardInterrupt
+        end(self, found, limit, loop)
+
+    monkeypatch.setattr(client_worker_ends.PutOffEnds, "_end", strike)
+    done: list[str] = []
+
+    def look(claim: Claim) -> None:
+        if len(done) == 11:  # in the middle of those that were claimed together
+            ada.locks.acquire("any")
+        done.append(claim.task)
+
+    with pytest.raises(KeyboardInterrupt):
+        work(ada, "t15", look)
+    assert interrupted
+    complete = [task for task, state in states(ada).items() if state == "complete"]
+    assert complete == done
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_end_of_a_loop_that_is_interrupted_again_and_again_says_what_goes_back(
+    ada: interlock.Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(ada, *names(8))
+
+    def strike(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    def look(claim: Claim) -> None:
+        if claim.task == "t06":
+            monkeypatch.setattr(client_worker_ends.PutOffEnds, "_end", strike)
+
+    with pytest.raises(KeyboardInterrupt):
+        work(ada, "t07", look)
+    until(lambda: "running" not in states(ada).values())
+    assert "tasks were not ended, and go back: interrupted" in caplog.text
+
+
+def test_in_a_session_that_another_process_keeps_nothing_is_claimed_ahead(
+    url: str, ada: interlock.Fleet
+) -> None:
+    publish(ada, *names(12))
+    session = ada.context.identity.actor.session
+    with interlock.connect(url, session=session) as inside:
+        assert work(inside, "t11") == names(12)
+    assert all(told.count("claimed") <= 1 for told in commits(ada))
+
+
+def test_a_fork_in_the_loop_ends_nothing_of_the_parent_and_hangs_nowhere(
+    ada: interlock.Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(ada, *names(12))
+    statuses: list[int] = []
+
+    def look(claim: Claim) -> None:
+        if claim.task != "t09":
+            return
+        ends = client_worker_ends._loops
+        locks = [each._ending for each in ends]
+        held, leave = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            for lock in locks:
+                lock.acquire()
+            held.set()
+            leave.wait(60)
+            for lock in locks:
+                lock.release()
+
+        other = threading.Thread(target=hold)
+        other.start()
+        held.wait(60)
+        child = os.fork()
+        if not child:
+            try:
+                ada.locks.acquire("any")
+            except interlock.errors.StoreClosed:
+                os._exit(3)
+            finally:
+                os._exit(4)
+        leave.set()
+        other.join()
+        statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    assert work(ada, "t11", look) == names(12)
+    assert statuses == [3]
+    assert set(states(ada).values()) == {"complete"}
+    assert "go back" not in caplog.text
 
 
 def test_a_claim_that_an_interrupt_kept_from_the_loop_is_released_at_once(

@@ -7,10 +7,10 @@ process of its own with the standard files, folder, environment, mask and signal
     the command --- words, folder, environment, files --> the warm process --- fork --> the child
     the command <-- the pid of the child, then its exit status -------------------------'
 
-It must change no answer, so the two compare their stamps: the same user, code, interpreter,
-encodings, namespaces and confinement.  If anything differs, or no warm process is there, the
-command is carried out as usual.  The warm process declines commands that run a program or follow a
-stream (``in_shell``): these last, so the start matters little.
+It must change no answer, so the two compare their stamps: the same user and groups, code,
+interpreter, encodings, namespaces, confinement and limits.  If anything differs, or no warm process
+is there, the command is carried out as usual.  The warm process declines commands that run a
+program or follow a stream (``in_shell``): these last, so the start matters little.
 
 The child must not outlive the command: its end of the line raises SIGIO when the other one closes,
 which ends it as a kill would end the command.
@@ -51,7 +51,8 @@ _PEER = 12
 _PATIENCE = 1.0
 """Seconds in which a warm process has to begin; else the command is carried out as usual."""
 _PRIME = 4_294_967_291
-_CONFINED = ("NoNewPrivs:", "Seccomp:", "CapEff:")
+_CONFINED = ("Uid:", "Gid:", "Groups:", "NoNewPrivs:", "Seccomp:", "CapEff:")
+_LIMITED = ("Max cpu time", "Max file size", "Max data size", "Max address space")
 
 
 def socket_path() -> str:
@@ -66,6 +67,8 @@ def stamp() -> tuple[str, ...]:
     """What must be equal in both processes, so that a command has the same answer in either."""
     with open("/proc/self/status", encoding="utf-8", errors="replace") as status:
         confined = [line for line in status if line.startswith(_CONFINED)]
+    with open("/proc/self/limits", encoding="ascii") as limits:
+        confined += [line for line in limits if line.startswith(_LIMITED)]
     return (
         PACKAGE,
         sys.version,

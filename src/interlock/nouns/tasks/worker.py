@@ -329,8 +329,12 @@ class WorkerLoop:
 
     @property
     def one_by_one(self) -> bool:
-        """Whether it claims no task ahead: each claim has a lease, or belongs to another thread."""
-        return self.leased
+        """Whether it claims no task ahead.
+
+        Each claim has a lease, or another thread works on it, or another process keeps the session
+        alive: then all claims of a worker that is killed would stand until that process ends.
+        """
+        return self.leased or self._context.identity.listed
 
     def _wait_is_over(self) -> bool:
         """Whether a wait is to end: we are to stop, have a claim, or our session has expired."""
