@@ -94,14 +94,35 @@ def _keepers() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name.startswith("interlock")]
 
 
-def test_a_waiter_that_waited_before_reads_only_who_is_before_it(
+def test_a_waiter_that_waited_before_reads_nothing_beside_its_commit(
     ada: Fleet, bob: Fleet, reads: list[tuple[Any, ...]]
 ) -> None:
     handed_over(ada, bob)
     reads.clear()
     handed_over(ada, bob)
-    assert len(reads) == 1, "whether the holder lives, and what it waits for"
-    assert "locks/merge" not in reads[0]
+    assert reads == []
+
+
+def test_a_waiter_whose_holder_waits_reads_on_from_there(
+    ada: Fleet, bob: Fleet, reads: list[tuple[Any, ...]]
+) -> None:
+    handed_over(ada, bob)
+    other = bob.locks.acquire("other")
+    assert isinstance(other, LockAcquired)
+
+    def hold_and_wait() -> None:
+        with ada.lock("merge"), ada.lock("other"):
+            pass
+
+    holder = threading.Thread(target=hold_and_wait, daemon=True)
+    holder.start()
+    until(lambda: bool(ada.locks.show("other").waiters))
+    reads.clear()
+    thread, found = waits(bob)
+    until(lambda: ("locks/other",) in reads)
+    bob.locks.release("other", token=other.token)
+    thread.join(30)
+    assert isinstance(found[0], LockAcquired)
 
 
 def test_an_old_datagram_makes_the_waiter_read(

@@ -17,12 +17,14 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Proof, Write
+from interlock.core.wait import caller_name_of
 from interlock.nouns.grants.pool import BreakNote, Pool, with_token
 from interlock.nouns.grants.pool_change import PoolFacts
 from interlock.runtime.attempt import DecideOp, FactReader, ReadOp
 from interlock.runtime.reads import OWN_OPERATIONS, readable
 from interlock.runtime.runner import Runner
-from interlock.store import LIVE, Item
+from interlock.runtime.wait_graph import list_pages
+from interlock.store import LIVE, Item, Range
 
 T = TypeVar("T")
 
@@ -99,29 +101,43 @@ class PoolReader(FactReader[PoolFacts]):
         limit = runner.capabilities.max_operations - OWN_OPERATIONS
         super().__init__(runner, base, PoolFacts({}, {}, {}, limit))
         self.live: dict[str, Item | None] = {}
+        self.lists: dict[Range, tuple[Item, ...]] = {}
+        """What the holders wait for, if that was read."""
         self.written: dict[str, Pool] = {}
         """The pools that the decision writes; their newest grants and waiters have no token yet."""
 
-    def look_ahead(self, *more: str) -> ReadOp[None]:
+    def look_ahead(self, *more: str, lists: bool = False) -> ReadOp[None]:
         """Read the liveness that a decision about these pools asks for first, and ``more`` keys.
 
-        Inside of a transaction that saves a second decision.  Across a network it would be a round
-        trip, and nearly always liveness can be hoped for.
+        With ``lists`` also what the holders wait for, which a caller that queues asks for next.
+
+        Inside of a transaction that saves a second decision, and a read after it.  Across a network
+        it would be a round trip, and nearly always liveness can be hoped for.
         """
-        wanted = dict.fromkeys(more)
+        wanted, pages = dict.fromkeys(more), list[Range]()
         for pool in self.facts.pools.values() if self._local else ():
             if pool is not None and len(pool.grants) <= _FEW:
                 wanted.update(dict.fromkeys([key for each in pool.grants for key in each.live]))
                 wanted.update(dict.fromkeys([each.live for each in pool.waiters[:1]]))
+                if lists:
+                    pages += list_pages([caller_name_of(each) for each in pool.grants])
         unknown = [key for key in wanted if key not in self.facts.exists]
-        if unknown:
-            self.learn((yield tuple(unknown)).items)
+        if unknown or pages:
+            snapshot = yield (*unknown, *pages)
+            self.learn(snapshot.items)
+            self.lists = {page: tuple(snapshot.ranges[page]) for page in pages}
 
     def note_written(self, decision: Decision[Any]) -> None:
-        """Keep the pools of a decision: after its commit the caller knows them without a read."""
+        """Keep the pools of a decision: after its commit the caller knows them without a read.
+
+        A list that it writes to is read again: the caller may wait for itself.
+        """
         self.written = {
             each.key: each.value for each in decision.puts if isinstance(each.value, Pool)
         }
+        for page in tuple(self.lists):
+            if any(each.key.startswith(page.prefix) for each in decision.puts):
+                del self.lists[page]
 
     def learn(self, items: Mapping[str, Item | None], *, checked: bool = True) -> None:
         """Add pools and liveness keys to the facts."""

@@ -9,7 +9,7 @@ If a served waiter dies with its grant, the waiters behind it still have the tim
 before, which may be minutes away.  So no waiter sleeps for long: a second at the head of the queue,
 five seconds at its end.
 
-A wait that can never end is refused: each waiter reads the wait graph after its commit and after
+A wait that can never end is refused: each waiter reads the wait graph with its commit and after
 every sleep, and the youngest wait of a cycle withdraws (``core/deadlock.py``).  So does a caller
 that holds nothing: others may wait for the answer of its agent.
 
@@ -138,7 +138,7 @@ class PoolWait:
         if queued is None or not queued.written.keys() >= {*wanted}:
             return (yield from self._check())
         pools = [with_token(queued.written[key], self._base + revision) for key in wanted]
-        return (yield from self._place(pools))
+        return (yield from self._place(pools, queued))
 
     def _granted_by(self, changes: Iterable[Change | Resync]) -> Outcome | None:
         """The outcome, if the commit that signalled wrote our grant and the engine sent it along.
@@ -175,14 +175,17 @@ class PoolWait:
             return request.target.outcome(RequestStatus("granted", tuple(found), held[0]))
         return None if len(found) < len(pools) else (yield from self._place(found))
 
-    def _place(self, pools: list[Pool]) -> Op[Asleep | None]:
+    def _place(self, pools: list[Pool], queued: PoolReader | None = None) -> Op[Asleep | None]:
         """How to sleep, with all pools of the request; None if there is something to decide."""
         request = self._request
         places = [pool.position(request.grant) for pool in pools]
         if None in places:
             return None
         pairs = zip(request.keys, pools, strict=True)
-        around = KnownTargets({key: wait_target(key, pool) for key, pool in pairs})
+        targets = {key: wait_target(key, pool) for key, pool in pairs}
+        around = KnownTargets(targets)
+        if queued is not None:
+            around = KnownTargets(targets, queued.live, queued.lists)
         seconds = yield from self._sleep_time(
             [(pool, place or 0) for pool, place in zip(pools, places, strict=True)],
             around,
@@ -215,9 +218,9 @@ class PoolWait:
         grants, request, wanted = self._grants, self._request, self._request.keys
         if request.indexed and grants.pending:
             yield from grants.release_pending()  # others cannot know of these
-        pending = grants.pending_grants() | callers.pending_grants()
         if around.open:
             return None
+        pending = grants.pending_grants() | callers.pending_grants()
 
         def withdraw(cycle: tuple[str, ...]) -> DecideOp[Outcome | None]:
             decide = partial(rules.withdraw, request, cycle=cycle)

@@ -272,7 +272,7 @@ class GrantService(PendingReleases):
         known.append(reader)
         if request.token is not None:
             request = yield from self._with_session_ttl(request, reader)
-        yield from reader.look_ahead()
+        yield from reader.look_ahead(lists=request.wait)
         decision = yield from reader.decide(lambda facts: rules.acquire(request, facts, now))
         reader.note_written(decision)
         return decision
