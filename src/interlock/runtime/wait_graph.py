@@ -146,7 +146,11 @@ class KnownTargets:
         """Whether all callers that can be reached from here run: then there is no cycle."""
         if not self._looked or any(self.lists.values()):
             return False
-        return not any(each.together for target in self.targets.values() for each in target.queue)
+        for target in self.targets.values():
+            for each in target.queue:
+                if each.together:
+                    return False
+        return True
 
 
 class Start(Struct, frozen=True, kw_only=True):

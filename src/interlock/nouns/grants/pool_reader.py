@@ -139,8 +139,14 @@ class PoolReader(FactReader[PoolFacts]):
             if any(each.key.startswith(page.prefix) for each in decision.puts):
                 del self.lists[page]
 
-    def learn(self, items: Mapping[str, Item | None], *, checked: bool = True) -> None:
-        """Add pools and liveness keys to the facts."""
+    def learn(
+        self,
+        items: Mapping[str, Item | None],
+        *,
+        checked: bool = True,
+        decoded: Mapping[str, Pool | None] = {},
+    ) -> None:
+        """Add pools and liveness keys to the facts; some pools may be decoded already."""
         facts = self.facts
         if checked:
             self._checked.update(items)
@@ -149,7 +155,8 @@ class PoolReader(FactReader[PoolFacts]):
                 facts.exists[key] = item is not None
                 self.live[key] = item
             else:
-                facts.pools[key] = decode_pool(item, self.base)
+                known = key in decoded
+                facts.pools[key] = decoded[key] if known else decode_pool(item, self.base)
                 facts.newest[key] = 0 if item is None else self.base + item.revision
 
 

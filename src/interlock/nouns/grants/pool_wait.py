@@ -198,14 +198,14 @@ class PoolWait:
         around: KnownTargets,
     ) -> Op[float | None]:
         """How long to sleep: until a holder before us may have expired, and never for long."""
-        if all(place == 0 and _first_fits(pool) for pool, place in queues):
+        if not [pool for pool, place in queues if place or not _first_fits(pool)]:
             return None
-        if any(pool.never_fits(pool.waiters[place]) for pool, place in queues):
+        if [pool for pool, place in queues if pool.never_fits(pool.waiters[place])]:
             return None
         live = yield from around.look(_before(queues))
         if None in live.values():
             return None
-        place = max(place for _, place in queues)
+        place = max([place for _, place in queues])
         allow = self._runner.capabilities.allow
         soonest = allow(_LONGEST_SLEEP)  # the grant of a pipeline never expires
         if live:
@@ -294,9 +294,10 @@ def _before(queues: Iterable[tuple[Pool, int]]) -> list[str]:
     """
     found: list[str] = []
     for pool, place in queues:
-        found.extend(key for grant in pool.grants for key in grant.live)
-        ahead = pool.waiters[:1] if place and pool.free > 0 else ()
-        found.extend(waiter.live for waiter in ahead)
+        for grant in pool.grants:
+            found += grant.live
+        if place and pool.free > 0:
+            found.append(pool.waiters[0].live)
     return found
 
 
