@@ -86,7 +86,10 @@ class PoolChanges(Changes[PoolFacts]):
 
     def pool(self, key: str) -> Pool | None:
         """The pool with the changes so far."""
-        return self._pools.get(key) or self.facts.pool(key)
+        try:
+            return self._pools[key] if key in self._pools else self.facts.pools[key]
+        except KeyError:
+            return self.facts.pool(key)
 
     def pools(self, wanted: Iterable[str]) -> tuple[Pool, ...]:
         """The pools with the changes so far; a missing one is empty."""

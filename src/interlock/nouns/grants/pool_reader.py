@@ -114,14 +114,16 @@ class PoolReader(FactReader[PoolFacts]):
         Inside of a transaction that saves a second decision, and a read after it.  Across a network
         it would be a round trip, and nearly always liveness can be hoped for.
         """
-        wanted, pages = dict.fromkeys(more), list[Range]()
+        wanted, pages = [*more], list[Range]()
         for pool in self.facts.pools.values() if self._local else ():
             if pool is not None and len(pool.grants) <= _FEW:
-                wanted.update(dict.fromkeys([key for each in pool.grants for key in each.live]))
-                wanted.update(dict.fromkeys([each.live for each in pool.waiters[:1]]))
+                for grant in pool.grants:
+                    wanted += grant.live
+                if pool.waiters:
+                    wanted.append(pool.waiters[0].live)
                 if lists:
-                    pages += list_pages([caller_name_of(each) for each in pool.grants])
-        unknown = [key for key in wanted if key not in self.facts.exists]
+                    pages += list_pages([caller_name_of(grant) for grant in pool.grants])
+        unknown = dict.fromkeys([key for key in wanted if key not in self.facts.exists])
         if unknown or pages:
             snapshot = yield (*unknown, *pages)
             self.learn(snapshot.items)

@@ -22,6 +22,7 @@ A socket whose process is dead refuses the byte; the sender deletes its files.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -286,6 +287,7 @@ class NotifySocket:
         """Whether the listener knows already, since the commit was in its own event loop."""
         self.skipped: set[int] = set()
         """Commits of this process that its listener was not notified of."""
+        import select
         import socket
 
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -296,6 +298,8 @@ class NotifySocket:
         except OSError:
             self.socket.close()
             raise
+        self._poll = select.poll()
+        self._poll.register(self.socket, select.POLLIN)
         notifier.here[name] = self
 
     def listen(self, scopes: tuple[str, ...]) -> tuple[str, ...]:
@@ -340,6 +344,12 @@ class NotifySocket:
         """Notify it ourselves."""
         with self._notifier.lock:
             self._notifier.send(self._name)
+
+    def wait(self, timeout: float) -> bool:
+        """Whether a datagram came within so many seconds; one thread at a time may ask."""
+        if self.socket.fileno() < 0:  # closed this moment
+            return False
+        return bool(self._poll.poll(math.ceil(timeout * 1000)))
 
     def drain(self) -> list[bytes]:
         """Receive all datagrams that were sent to it."""

@@ -250,15 +250,9 @@ class ChangeFeed:
 
     def _listen(self, socket: NotifySocket | None, timeout: float) -> None:
         """Wait for the socket on behalf of all threads, and deliver what is new to the watches."""
-        import select
-
-        poll = select.poll()
-        if socket is not None:
-            try:
-                poll.register(socket.socket, select.POLLIN)
-            except ValueError:  # closed this moment
-                timeout = 0.0
-        notified = bool(poll.poll(math.ceil(timeout * 1000)))
+        if socket is None:
+            time.sleep(timeout)
+        notified = socket is not None and socket.wait(timeout)
         with self._lock:
             self._listener = None
             self._guard.notify_all()
