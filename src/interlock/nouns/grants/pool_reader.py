@@ -23,7 +23,6 @@ from interlock.nouns.grants.pool_change import PoolFacts
 from interlock.runtime.attempt import DecideOp, FactReader, ReadOp
 from interlock.runtime.reads import OWN_OPERATIONS, readable
 from interlock.runtime.runner import Runner
-from interlock.runtime.wait_graph import list_pages
 from interlock.store import LIVE, Item, Range
 
 T = TypeVar("T")
@@ -122,6 +121,8 @@ class PoolReader(FactReader[PoolFacts]):
                 if pool.waiters:
                     wanted.append(pool.waiters[0].live)
                 if lists:
+                    from interlock.runtime.wait_graph import list_pages  # most calls do not wait
+
                     pages += list_pages([caller_name_of(grant) for grant in pool.grants])
         unknown = dict.fromkeys([key for key in wanted if key not in self.facts.exists])
         if unknown or pages:
