@@ -12,8 +12,13 @@ from tests.processes.helpers import until
 
 import interlock
 from interlock import Fleet
+from interlock.core import codec
 from interlock.core.decision import Proof
 from interlock.nouns.grants.lock import LockAcquired, LockFenced
+from interlock.nouns.grants.pool import Grant, Pool, Waiter
+from interlock.nouns.grants.pool_reader import decode_pool
+from interlock.nouns.grants.pool_wait import decode_grants
+from interlock.store import Item
 from interlock.stores.sqlite import SQLiteStore, notify
 from interlock.stores.sqlite import watch as watch_module
 
@@ -159,3 +164,15 @@ def test_a_grant_is_refused_if_a_given_one_is_over(ada: Fleet, bob: Fleet) -> No
     thread.join(30)
     assert isinstance(found[0], LockFenced)
     assert ada.locks.show("merge").state == "free"
+
+
+def test_a_pool_without_its_waiters_has_the_same_grants() -> None:
+    def grant(name: str, token: int | None) -> Grant:
+        return Grant(id=name, agent="ada", session="s", live=("live/s",), since=1.0, token=token)
+
+    waiter = Waiter(id="grt_3", agent="eve", session="t", live="live/t", since=2.0)
+    pool = Pool((grant("grt_1", 4), grant("grt_2", None)), (waiter,), 3)
+    item = Item("semaphores/builds", codec.encode(pool), 7, 5)
+    whole = decode_pool(item, 10)
+    assert whole is not None
+    assert decode_grants(item, 10) == Pool(whole.grants, (), whole.capacity)

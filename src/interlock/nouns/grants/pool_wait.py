@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import keys, outcomes
+from interlock.core import codec, keys, outcomes
 from interlock.core.decision import Decision, Outcome, Proof
 from interlock.core.wait import caller_name_of
 from interlock.nouns.grants import rules
-from interlock.nouns.grants.pool import Pool, with_token
+from interlock.nouns.grants.pool import Grant, Pool, with_token
 from interlock.nouns.grants.pool_reader import PoolReader, decide_on, decode_pool, readable_pool
 from interlock.nouns.grants.request import GrantRequest, RequestStatus
 from interlock.nouns.grants.service import (
@@ -58,7 +58,7 @@ from interlock.runtime.wait_graph import (
     glanced,
 )
 from interlock.steps import NextChanges, Op, OpenWatch, Read
-from interlock.store import Change, Resync, Snapshot
+from interlock.store import Change, Item, Resync, Snapshot
 
 if TYPE_CHECKING:
     from interlock.nouns.grants.guarded import GrantGate
@@ -69,6 +69,16 @@ _SLEEP = 1.0
 """The longest sleep at the head of a queue, in seconds."""
 _LONGEST_SLEEP = 5.0
 """The longest sleep at its end."""
+
+
+class PoolGrants(Struct):
+    """A pool without its waiters, which take most of the time to decode."""
+
+    grants: tuple[Grant, ...] = ()
+    capacity: int = 1
+
+
+_POOL_GRANTS = codec.Decoder(PoolGrants)
 
 
 class Asleep(Struct, frozen=True):
@@ -149,7 +159,7 @@ class PoolWait:
         for change in changes if request.max_hold is None else ():
             written = {} if isinstance(change, Resync) else {i.key: i for i in change.written}
             if written.keys() >= {*request.keys}:
-                pools = [decode_pool(written[key], self._base) or Pool() for key in request.keys]
+                pools = [decode_grants(written[key], self._base) for key in request.keys]
                 held = [pool.grant(request.grant) for pool in pools]
                 if held[0] is not None and None not in held:
                     return request.target.outcome(RequestStatus("granted", tuple(pools), held[0]))
@@ -285,6 +295,12 @@ class PoolWait:
             for key in self._request.keys:
                 if (item := snapshot[key]) is not None:
                     self._runner.remember(key, item)
+
+
+def decode_grants(item: Item, base: int) -> Pool:
+    """The lock or semaphore of an item as ``decode_pool`` returns it, but without its waiters."""
+    found = _POOL_GRANTS.read(item)
+    return with_token(Pool(found.grants, (), found.capacity), base + item.revision)
 
 
 def _before(queues: Iterable[tuple[Pool, int]]) -> list[str]:
