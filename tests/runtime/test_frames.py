@@ -1,10 +1,11 @@
-"""Uncontended calls on SQLite make few calls of Python functions.
+"""Uncontended calls and handoffs on SQLite make few calls of Python functions.
 
 No part of such a call takes long; their number is what it costs, and each layer adds some.
 """
 
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -13,11 +14,17 @@ from typing import Any
 import pytest
 
 import interlock
+from interlock.nouns.grants.lock import LockTarget
+from interlock.runtime.callers import LocalCaller
+from interlock.steps import NextChanges, drive
 
 WARM = 20
 """Calls before the first that counts: modules are imported, statements prepared."""
 MOST = {"acquire": 102, "slots": 115, "claim": 150, "alert": 110}
 """A few more than there are now, in Python 3.11; they were 147, 184, 200 and 158."""
+MOST_FOR_A_HANDOFF = 540
+"""The same for a release, the wait of its caller, and the waiter that is served; it was 706."""
+CLIENTS = 8
 
 
 def frames(act: Callable[[], object]) -> int:
@@ -55,3 +62,57 @@ def test_an_uncontended_call_makes_few_calls_of_functions(kind: str, tmp_path: P
 
 def _succeed(act: Callable[[str], object], name: str) -> None:
     assert act(name)
+
+
+class Waiter:
+    """A client with one wait for a lock, which goes on when its signal has come."""
+
+    def __init__(self, fleet: interlock.Fleet, number: int) -> None:
+        self.store = fleet.store
+        self.grants, self._me = fleet.context.grants, fleet.context.me()
+        caller = LocalCaller(f"caller.{number}")
+        self.grants.current_caller = lambda: caller
+        self._token: int | None = None
+
+    def queue(self) -> None:
+        """Begin a wait, and carry it out up to its sleep, or to the grant of a free lock."""
+        self._op = self.grants.acquire(self._me, LockTarget("merge"), wait=60.0)
+        self._go_on(None)
+
+    def wake(self) -> None:
+        """Receive the signal."""
+        self._go_on(self._sleep.perform(self.store))
+
+    def release(self) -> None:
+        """Release the lock that the wait was for."""
+        assert self._token is not None, "the signal had the grant"
+        op = self.grants.release(self._me.actor, LockTarget("merge"), token=self._token)
+        assert drive(op, self.store)
+        self._token = None
+
+    def _go_on(self, answer: Any) -> None:
+        try:
+            step = self._op.send(answer)
+            while not isinstance(step, NextChanges):
+                step = self._op.send(step.perform(self.store))
+            self._sleep = step
+        except StopIteration as done:
+            self._token = done.value.token
+
+
+def test_a_handoff_makes_few_calls_of_functions(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        connect = partial(interlock.connect, tmp_path / "store.db")
+        fleets = [stack.enter_context(connect(agent=f"agent{n}")) for n in range(CLIENTS)]
+        waiters = [Waiter(fleet, number) for number, fleet in enumerate(fleets)]
+        for waiter in waiters:
+            waiter.queue()
+
+        def hand_over(number: int) -> None:
+            before, after = waiters[number % CLIENTS], waiters[(number + 1) % CLIENTS]
+            before.release()
+            before.queue()
+            after.wake()
+
+        counts = [frames(partial(hand_over, number)) for number in range(WARM + CLIENTS)]
+    assert min(counts[WARM:]) <= MOST_FOR_A_HANDOFF, counts

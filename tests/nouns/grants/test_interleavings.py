@@ -20,7 +20,7 @@ from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreBusy, Unavailabl
 from interlock.nouns.grants.held_grant import HeldPools, take
 from interlock.nouns.grants.lock import LockTarget, ReleaseOutcome
 from interlock.nouns.grants.pool import Pool
-from interlock.nouns.grants.pool_reader import decode_pool
+from interlock.nouns.grants.pool_reader import PoolReader, decode_pool
 from interlock.nouns.grants.pool_wait import Asleep, PoolWait
 from interlock.nouns.grants.request import GrantTarget, GrantTerms
 from interlock.nouns.grants.semaphore import SlotsTarget
@@ -210,16 +210,20 @@ TARGETS = (LockTarget("a"), SlotsTarget("s", capacity=2), target_of(("lock/a", "
 def test_a_waiter_knows_from_its_commit_what_it_would_read(
     far: bool, turns: list[tuple[int, GrantTarget]]
 ) -> None:
-    """The first check of a wait reads no pool, and must see what a read would show."""
+    """The first check of a wait reads nothing, and must see what a read would show."""
     stage = Testbed()
     clients = [(stage.remote if far else stage.client)(f"agent{each}") for each in range(4)]
     work: dict[int, tuple[GrantTarget, Stepper[Any]]] = {}
     place = PoolWait._place
 
-    def compare(self: PoolWait, pools: list[Pool]) -> Op[Asleep | None]:
+    def compare(
+        self: PoolWait, pools: list[Pool], queued: PoolReader | None = None
+    ) -> Op[Asleep | None]:
         found = stage.store.read(*self._request.keys)
         assert pools == [decode_pool(found[key], self._base) for key in self._request.keys]
-        return place(self, pools)
+        for page, items in () if queued is None else queued.lists.items():
+            assert items == stage.store.read(page).ranges[page]
+        return place(self, pools, queued)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PoolWait, "_place", compare)

@@ -12,8 +12,13 @@ from tests.processes.helpers import until
 
 import interlock
 from interlock import Fleet
+from interlock.core import codec
 from interlock.core.decision import Proof
 from interlock.nouns.grants.lock import LockAcquired, LockFenced
+from interlock.nouns.grants.pool import Grant, Pool, Waiter
+from interlock.nouns.grants.pool_reader import decode_pool
+from interlock.nouns.grants.pool_wait import decode_grants
+from interlock.store import Item
 from interlock.stores.sqlite import SQLiteStore, notify
 from interlock.stores.sqlite import watch as watch_module
 
@@ -94,14 +99,35 @@ def _keepers() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name.startswith("interlock")]
 
 
-def test_a_waiter_that_waited_before_reads_only_who_is_before_it(
+def test_a_waiter_that_waited_before_reads_nothing_beside_its_commit(
     ada: Fleet, bob: Fleet, reads: list[tuple[Any, ...]]
 ) -> None:
     handed_over(ada, bob)
     reads.clear()
     handed_over(ada, bob)
-    assert len(reads) == 1, "whether the holder lives, and what it waits for"
-    assert "locks/merge" not in reads[0]
+    assert reads == []
+
+
+def test_a_waiter_whose_holder_waits_reads_on_from_there(
+    ada: Fleet, bob: Fleet, reads: list[tuple[Any, ...]]
+) -> None:
+    handed_over(ada, bob)
+    other = bob.locks.acquire("other")
+    assert isinstance(other, LockAcquired)
+
+    def hold_and_wait() -> None:
+        with ada.lock("merge"), ada.lock("other"):
+            pass
+
+    holder = threading.Thread(target=hold_and_wait, daemon=True)
+    holder.start()
+    until(lambda: bool(ada.locks.show("other").waiters))
+    reads.clear()
+    thread, found = waits(bob)
+    until(lambda: ("locks/other",) in reads)
+    bob.locks.release("other", token=other.token)
+    thread.join(30)
+    assert isinstance(found[0], LockAcquired)
 
 
 def test_an_old_datagram_makes_the_waiter_read(
@@ -138,3 +164,15 @@ def test_a_grant_is_refused_if_a_given_one_is_over(ada: Fleet, bob: Fleet) -> No
     thread.join(30)
     assert isinstance(found[0], LockFenced)
     assert ada.locks.show("merge").state == "free"
+
+
+def test_a_pool_without_its_waiters_has_the_same_grants() -> None:
+    def grant(name: str, token: int | None) -> Grant:
+        return Grant(id=name, agent="ada", session="s", live=("live/s",), since=1.0, token=token)
+
+    waiter = Waiter(id="grt_3", agent="eve", session="t", live="live/t", since=2.0)
+    pool = Pool((grant("grt_1", 4), grant("grt_2", None)), (waiter,), 3)
+    item = Item("semaphores/builds", codec.encode(pool), 7, 5)
+    whole = decode_pool(item, 10)
+    assert whole is not None
+    assert decode_grants(item, 10) == Pool(whole.grants, (), whole.capacity)

@@ -72,8 +72,12 @@ class HeldGrant:
 
     def lost(self) -> bool:
         """Whether it is lost, as far as we know without a read."""
-        gone = self.released or self._gone or self.context.store.missing
-        return gone or not all(lease.alive() for lease in self.leases)
+        if self.released or self._gone or self.context.store.missing:
+            return True
+        for lease in self.leases:  # noqa: SIM110 - every acquire asks this three times
+            if not lease.alive():
+                return True
+        return False
 
     def raise_if_lost(self) -> None:
         """Raise if it is lost."""

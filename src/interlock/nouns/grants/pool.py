@@ -110,15 +110,24 @@ class Pool(Struct, frozen=True, omit_defaults=True, gc=False):
     @property
     def free(self) -> int:
         """The capacity that no grant uses; negative after the capacity was lowered."""
-        return self.capacity - sum([grant.weight for grant in self.grants])
+        free = self.capacity
+        for grant in self.grants:
+            free -= grant.weight
+        return free
 
     def grant(self, id_: str) -> Grant | None:
         """The grant of this id."""
-        return next((grant for grant in self.grants if grant.id == id_), None)
+        for grant in self.grants:
+            if grant.id == id_:
+                return grant
+        return None
 
     def position(self, id_: str) -> int | None:
         """The number of waiters before the one with this id."""
-        return next((i for i, waiter in enumerate(self.waiters) if waiter.id == id_), None)
+        for number, waiter in enumerate(self.waiters):
+            if waiter.id == id_:
+                return number
+        return None
 
     def fits(self, weight: int, *, more: bool = False) -> bool:
         """Whether this weight fits now: in a new grant, or as ``more`` of an existing one."""
@@ -137,10 +146,14 @@ class Pool(Struct, frozen=True, omit_defaults=True, gc=False):
 
 def listed_sessions(pool: Pool | None) -> set[str]:
     """The sessions that a pool is listed under."""
-    if pool is None:
-        return set()
-    held = {grant.session for grant in pool.grants if grant.listed and grant.ttl is None}
-    return held | {waiter.session for waiter in pool.waiters if waiter.listed}
+    found = set[str]()
+    for grant in () if pool is None else pool.grants:
+        if grant.listed and grant.ttl is None:
+            found.add(grant.session)
+    for waiter in () if pool is None else pool.waiters:
+        if waiter.listed:
+            found.add(waiter.session)
+    return found
 
 
 class BreakNote(Struct, frozen=True, kw_only=True):
@@ -157,11 +170,21 @@ class BreakNote(Struct, frozen=True, kw_only=True):
 
 def with_token(pool: Pool, token: int) -> Pool:
     """The pool as a reader knows it: the grants of the last write get the token of the item."""
-    grants, waiters = pool.grants, pool.waiters
-    if None in [grant.token for grant in grants]:
-        grants = tuple([g if g.token is not None else replace(g, token=token) for g in grants])
-    if waiters and None in [waiter.order for waiter in waiters]:
-        waiters = tuple([w if w.order is not None else replace(w, order=token) for w in waiters])
-    if grants is pool.grants and waiters is pool.waiters:
+    grants: list[Grant] | None = None
+    waiters: list[Waiter] | None = None
+    for number, grant in enumerate(pool.grants):
+        if grant.token is None:
+            grants = [*pool.grants] if grants is None else grants
+            grants[number] = replace(grant, token=token)
+    for number, waiter in enumerate(pool.waiters):
+        if waiter.order is None:
+            waiters = [*pool.waiters] if waiters is None else waiters
+            waiters[number] = replace(waiter, order=token)
+    if grants is None and waiters is None:
         return pool
-    return Pool(grants, waiters, pool.capacity, pool.gated)
+    return Pool(
+        pool.grants if grants is None else tuple(grants),
+        pool.waiters if waiters is None else tuple(waiters),
+        pool.capacity,
+        pool.gated,
+    )

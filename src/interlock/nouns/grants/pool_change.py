@@ -86,7 +86,10 @@ class PoolChanges(Changes[PoolFacts]):
 
     def pool(self, key: str) -> Pool | None:
         """The pool with the changes so far."""
-        return self._pools.get(key) or self.facts.pool(key)
+        try:
+            return self._pools[key] if key in self._pools else self.facts.pools[key]
+        except KeyError:
+            return self.facts.pool(key)
 
     def pools(self, wanted: Iterable[str]) -> tuple[Pool, ...]:
         """The pools with the changes so far; a missing one is empty."""
@@ -103,7 +106,8 @@ class PoolChanges(Changes[PoolFacts]):
     @property
     def size(self) -> int:
         """How many operations the commit has so far, at most: it checks all pools that it read."""
-        return super().size + len(self.facts.pools) + len(self._pools)
+        written = len(self._puts) + len(self._deletes) + len(self._signals) + len(self._pools)
+        return written + len(self.facts.relied) + len(self.facts.pools)
 
     @property
     def spare(self) -> bool:
@@ -112,8 +116,11 @@ class PoolChanges(Changes[PoolFacts]):
 
     def just_granted(self, wanted: Iterable[str], agent: str) -> bool:
         """Whether this decision already gave the agent a grant of one of these pools."""
-        grants = [grant for pool in self.pools(wanted) for grant in pool.grants]
-        return any(grant.token is None and grant.agent == agent for grant in grants)
+        for pool in self.pools(wanted):
+            for grant in pool.grants:
+                if grant.token is None and grant.agent == agent:
+                    return True
+        return False
 
     def give(self, key: str, grant: Grant) -> Grant:
         """Add a grant to a pool."""
@@ -189,7 +196,7 @@ class PoolChanges(Changes[PoolFacts]):
             pools = first.together or (key,)
             if self._too_much(pools):
                 self.wake(first)
-            elif all(self._ready(each, first.id) for each in pools):
+            elif self._fits(key, first) and self._ready_elsewhere(key, first):
                 if not first.into and self.just_granted(pools, first.agent):
                     self.wake(first)
                     continue
@@ -231,9 +238,10 @@ class PoolChanges(Changes[PoolFacts]):
             if pool == before or (before is None and empty):
                 continue
             was, now = listed_sessions(before), listed_sessions(pool)
-            lists += [Write(keys.held(each, key), {}) for each in now - was]
-            if self.spare:  # maintenance finds the rest
-                deletes += [keys.held(each, key) for each in was - now]
+            if was != now:
+                lists += [Write(keys.held(each, key), {}) for each in now - was]
+                if self.spare:  # maintenance finds the rest
+                    deletes += [keys.held(each, key) for each in was - now]
             if empty and key.startswith(keys.LOCKS):
                 deletes.append(key)
             else:
@@ -276,17 +284,25 @@ class PoolChanges(Changes[PoolFacts]):
         if self.spare:  # maintenance finds the rest
             self.delete(*wait_keys(waiter, waiter.id))
 
-    def _ready(self, key: str, id_: str) -> bool:
-        """Whether the waiter is the first in this queue, and fits."""
-        first, pool = self._first(key), self.pool(key)
-        if first is None or pool is None or first.id != id_:
-            return False
-        return pool.fits(first.weight, more=bool(first.into))
+    def _fits(self, key: str, first: Waiter) -> bool:
+        """Whether the first waiter of this queue fits."""
+        pool = self.pool(key)
+        return pool is not None and pool.fits(first.weight, more=bool(first.into))
+
+    def _ready_elsewhere(self, key: str, waiter: Waiter) -> bool:
+        """Whether a waiter for several pools is the first in the other queues, too, and fits."""
+        for other in waiter.together:
+            if other != key:
+                first = self._first(other)
+                if first is None or first.id != waiter.id or not self._fits(other, first):
+                    return False
+        return True
 
     def _too_much(self, wanted: tuple[str, ...]) -> bool:
         """Whether this commit may have no room to read these pools and to serve their waiter."""
-        more = self.served or any(key not in self.facts.pools for key in wanted)
-        return bool(more) and self.size + 4 * len(wanted) + _LEEWAY > self.facts.max_operations
+        if not self.served and self.facts.pools.keys() >= {*wanted}:
+            return False
+        return self.size + 4 * len(wanted) + _LEEWAY > self.facts.max_operations
 
     def _promote(self, waiter: Waiter, wanted: tuple[str, ...]) -> None:
         for key in wanted:
@@ -297,7 +313,7 @@ class PoolChanges(Changes[PoolFacts]):
                 self.give(key, grant_of(entry, entry.weight, self.now, entry.together))
             elif (into := pool.grant(entry.into)) is not None:
                 self.grow(key, into, entry.weight)
-        if not waiter.into:
+        if not waiter.into and (waiter.ttl is not None or waiter.max_hold is not None):
             fresh = grant_of(waiter, waiter.weight, self.now)
             self.write(*liveness(fresh, things(wanted), CLAIM_WINDOW))
         self.wake(waiter)
@@ -307,8 +323,10 @@ class PoolChanges(Changes[PoolFacts]):
 
     def _held_elsewhere(self, key: str, grant: Grant) -> bool:
         """Whether another pool may still have this grant."""
-        others = [each for each in grant.together if each != key]
-        return any(each not in self._pools or self._pools[each].grant(grant.id) for each in others)
+        for other in grant.together:
+            if other != key and (other not in self._pools or self._pools[other].grant(grant.id)):
+                return True
+        return False
 
 
 def things(wanted: Iterable[str]) -> str:

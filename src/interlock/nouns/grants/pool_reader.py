@@ -17,12 +17,13 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Proof, Write
+from interlock.core.wait import caller_name_of
 from interlock.nouns.grants.pool import BreakNote, Pool, with_token
 from interlock.nouns.grants.pool_change import PoolFacts
 from interlock.runtime.attempt import DecideOp, FactReader, ReadOp
 from interlock.runtime.reads import OWN_OPERATIONS, readable
 from interlock.runtime.runner import Runner
-from interlock.store import LIVE, Item
+from interlock.store import LIVE, Item, Range
 
 T = TypeVar("T")
 
@@ -99,32 +100,56 @@ class PoolReader(FactReader[PoolFacts]):
         limit = runner.capabilities.max_operations - OWN_OPERATIONS
         super().__init__(runner, base, PoolFacts({}, {}, {}, limit))
         self.live: dict[str, Item | None] = {}
+        self.lists: dict[Range, tuple[Item, ...]] = {}
+        """What the holders wait for, if that was read."""
         self.written: dict[str, Pool] = {}
         """The pools that the decision writes; their newest grants and waiters have no token yet."""
 
-    def look_ahead(self, *more: str) -> ReadOp[None]:
+    def look_ahead(self, *more: str, lists: bool = False) -> ReadOp[None]:
         """Read the liveness that a decision about these pools asks for first, and ``more`` keys.
 
-        Inside of a transaction that saves a second decision.  Across a network it would be a round
-        trip, and nearly always liveness can be hoped for.
+        With ``lists`` also what the holders wait for, which a caller that queues asks for next.
+
+        Inside of a transaction that saves a second decision, and a read after it.  Across a network
+        it would be a round trip, and nearly always liveness can be hoped for.
         """
-        wanted = dict.fromkeys(more)
+        wanted, pages = [*more], list[Range]()
         for pool in self.facts.pools.values() if self._local else ():
             if pool is not None and len(pool.grants) <= _FEW:
-                wanted.update(dict.fromkeys([key for each in pool.grants for key in each.live]))
-                wanted.update(dict.fromkeys([each.live for each in pool.waiters[:1]]))
-        unknown = [key for key in wanted if key not in self.facts.exists]
-        if unknown:
-            self.learn((yield tuple(unknown)).items)
+                for grant in pool.grants:
+                    wanted += grant.live
+                if pool.waiters:
+                    wanted.append(pool.waiters[0].live)
+                if lists:
+                    from interlock.runtime.wait_graph import list_pages  # most calls do not wait
+
+                    pages += list_pages([caller_name_of(grant) for grant in pool.grants])
+        unknown = dict.fromkeys([key for key in wanted if key not in self.facts.exists])
+        if unknown or pages:
+            snapshot = yield (*unknown, *pages)
+            self.learn(snapshot.items)
+            self.lists = {page: tuple(snapshot.ranges[page]) for page in pages}
 
     def note_written(self, decision: Decision[Any]) -> None:
-        """Keep the pools of a decision: after its commit the caller knows them without a read."""
+        """Keep the pools of a decision: after its commit the caller knows them without a read.
+
+        A list that it writes to is read again: the caller may wait for itself.
+        """
         self.written = {
             each.key: each.value for each in decision.puts if isinstance(each.value, Pool)
         }
+        for page in tuple(self.lists):
+            if any(each.key.startswith(page.prefix) for each in decision.puts):
+                del self.lists[page]
 
-    def learn(self, items: Mapping[str, Item | None], *, checked: bool = True) -> None:
-        """Add pools and liveness keys to the facts."""
+    def learn(
+        self,
+        items: Mapping[str, Item | None],
+        *,
+        checked: bool = True,
+        decoded: Mapping[str, Pool | None] = {},
+    ) -> None:
+        """Add pools and liveness keys to the facts; some pools may be decoded already."""
         facts = self.facts
         if checked:
             self._checked.update(items)
@@ -133,7 +158,8 @@ class PoolReader(FactReader[PoolFacts]):
                 facts.exists[key] = item is not None
                 self.live[key] = item
             else:
-                facts.pools[key] = decode_pool(item, self.base)
+                known = key in decoded
+                facts.pools[key] = decoded[key] if known else decode_pool(item, self.base)
                 facts.newest[key] = 0 if item is None else self.base + item.revision
 
 

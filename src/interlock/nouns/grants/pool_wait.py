@@ -9,7 +9,7 @@ If a served waiter dies with its grant, the waiters behind it still have the tim
 before, which may be minutes away.  So no waiter sleeps for long: a second at the head of the queue,
 five seconds at its end.
 
-A wait that can never end is refused: each waiter reads the wait graph after its commit and after
+A wait that can never end is refused: each waiter reads the wait graph with its commit and after
 every sleep, and the youngest wait of a cycle withdraws (``core/deadlock.py``).  So does a caller
 that holds nothing: others may wait for the answer of its agent.
 
@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import keys, outcomes
+from interlock.core import codec, keys, outcomes
 from interlock.core.decision import Decision, Outcome, Proof
 from interlock.core.wait import caller_name_of
 from interlock.nouns.grants import rules
-from interlock.nouns.grants.pool import Pool, with_token
+from interlock.nouns.grants.pool import Grant, Pool, with_token
 from interlock.nouns.grants.pool_reader import PoolReader, decide_on, decode_pool, readable_pool
 from interlock.nouns.grants.request import GrantRequest, RequestStatus
 from interlock.nouns.grants.service import (
@@ -58,7 +58,7 @@ from interlock.runtime.wait_graph import (
     glanced,
 )
 from interlock.steps import NextChanges, Op, OpenWatch, Read
-from interlock.store import Change, Resync, Snapshot
+from interlock.store import Change, Item, Resync, Snapshot
 
 if TYPE_CHECKING:
     from interlock.nouns.grants.guarded import GrantGate
@@ -69,6 +69,16 @@ _SLEEP = 1.0
 """The longest sleep at the head of a queue, in seconds."""
 _LONGEST_SLEEP = 5.0
 """The longest sleep at its end."""
+
+
+class PoolGrants(Struct):
+    """A pool without its waiters, which take most of the time to decode."""
+
+    grants: tuple[Grant, ...] = ()
+    capacity: int = 1
+
+
+_POOL_GRANTS = codec.Decoder(PoolGrants)
 
 
 class Asleep(Struct, frozen=True):
@@ -138,7 +148,7 @@ class PoolWait:
         if queued is None or not queued.written.keys() >= {*wanted}:
             return (yield from self._check())
         pools = [with_token(queued.written[key], self._base + revision) for key in wanted]
-        return (yield from self._place(pools))
+        return (yield from self._place(pools, queued))
 
     def _granted_by(self, changes: Iterable[Change | Resync]) -> Outcome | None:
         """The outcome, if the commit that signalled wrote our grant and the engine sent it along.
@@ -149,7 +159,7 @@ class PoolWait:
         for change in changes if request.max_hold is None else ():
             written = {} if isinstance(change, Resync) else {i.key: i for i in change.written}
             if written.keys() >= {*request.keys}:
-                pools = [decode_pool(written[key], self._base) or Pool() for key in request.keys]
+                pools = [decode_grants(written[key], self._base) for key in request.keys]
                 held = [pool.grant(request.grant) for pool in pools]
                 if held[0] is not None and None not in held:
                     return request.target.outcome(RequestStatus("granted", tuple(pools), held[0]))
@@ -175,14 +185,17 @@ class PoolWait:
             return request.target.outcome(RequestStatus("granted", tuple(found), held[0]))
         return None if len(found) < len(pools) else (yield from self._place(found))
 
-    def _place(self, pools: list[Pool]) -> Op[Asleep | None]:
+    def _place(self, pools: list[Pool], queued: PoolReader | None = None) -> Op[Asleep | None]:
         """How to sleep, with all pools of the request; None if there is something to decide."""
         request = self._request
         places = [pool.position(request.grant) for pool in pools]
         if None in places:
             return None
         pairs = zip(request.keys, pools, strict=True)
-        around = KnownTargets({key: wait_target(key, pool) for key, pool in pairs})
+        targets = {key: wait_target(key, pool) for key, pool in pairs}
+        around = KnownTargets(targets)
+        if queued is not None:
+            around = KnownTargets(targets, queued.live, queued.lists)
         seconds = yield from self._sleep_time(
             [(pool, place or 0) for pool, place in zip(pools, places, strict=True)],
             around,
@@ -195,14 +208,14 @@ class PoolWait:
         around: KnownTargets,
     ) -> Op[float | None]:
         """How long to sleep: until a holder before us may have expired, and never for long."""
-        if all(place == 0 and _first_fits(pool) for pool, place in queues):
+        if not [pool for pool, place in queues if place or not _first_fits(pool)]:
             return None
-        if any(pool.never_fits(pool.waiters[place]) for pool, place in queues):
+        if [pool for pool, place in queues if pool.never_fits(pool.waiters[place])]:
             return None
         live = yield from around.look(_before(queues))
         if None in live.values():
             return None
-        place = max(place for _, place in queues)
+        place = max([place for _, place in queues])
         allow = self._runner.capabilities.allow
         soonest = allow(_LONGEST_SLEEP)  # the grant of a pipeline never expires
         if live:
@@ -215,9 +228,9 @@ class PoolWait:
         grants, request, wanted = self._grants, self._request, self._request.keys
         if request.indexed and grants.pending:
             yield from grants.release_pending()  # others cannot know of these
-        pending = grants.pending_grants() | callers.pending_grants()
         if around.open:
             return None
+        pending = grants.pending_grants() | callers.pending_grants()
 
         def withdraw(cycle: tuple[str, ...]) -> DecideOp[Outcome | None]:
             decide = partial(rules.withdraw, request, cycle=cycle)
@@ -284,6 +297,12 @@ class PoolWait:
                     self._runner.remember(key, item)
 
 
+def decode_grants(item: Item, base: int) -> Pool:
+    """The lock or semaphore of an item as ``decode_pool`` returns it, but without its waiters."""
+    found = _POOL_GRANTS.read(item)
+    return with_token(Pool(found.grants, (), found.capacity), base + item.revision)
+
+
 def _before(queues: Iterable[tuple[Pool, int]]) -> list[str]:
     """The liveness keys of the holders, and of the first waiter while there is free capacity.
 
@@ -291,9 +310,10 @@ def _before(queues: Iterable[tuple[Pool, int]]) -> list[str]:
     """
     found: list[str] = []
     for pool, place in queues:
-        found.extend(key for grant in pool.grants for key in grant.live)
-        ahead = pool.waiters[:1] if place and pool.free > 0 else ()
-        found.extend(waiter.live for waiter in ahead)
+        for grant in pool.grants:
+            found += grant.live
+        if place and pool.free > 0:
+            found.append(pool.waiters[0].live)
     return found
 
 

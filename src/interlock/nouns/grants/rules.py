@@ -252,15 +252,20 @@ def held_grant(pool: Pool | None, request: HolderRequest) -> Grant | None:
 
     One without a liveness key belongs to a pipeline, which ends it by itself.
     """
-    grants = () if pool is None else tuple([grant for grant in pool.grants if grant.live])
-    if request.grant:
-        fitting = [grant for grant in grants if grant.id == request.grant]
-    elif request.token is None:
-        fitting = [grant for grant in grants if grant.session == request.session]
-    else:
-        fitting = [g for g in grants if g.token == request.token and g.agent == request.agent]
-    own = [grant for grant in fitting if grant.session == request.session]
-    return (own or fitting)[-1] if fitting else None
+    own = other = None
+    for grant in () if pool is None else pool.grants:
+        if request.grant:
+            fits = grant.id == request.grant
+        elif request.token is None:
+            fits = grant.session == request.session
+        else:
+            fits = grant.token == request.token and grant.agent == request.agent
+        if fits and grant.live:
+            if grant.session == request.session:
+                own = grant
+            else:
+                other = grant
+    return own or other
 
 
 def _answer(
@@ -506,8 +511,11 @@ def _bounded(demand: Demand, capacity: int) -> None:
 
 def _all_fit(changes: PoolChanges, demands: Iterable[Demand], *, more: bool = False) -> bool:
     """Whether all of it can be taken now: there is room and no waiter."""
-    pools = [(changes.pool(demand.key), demand.weight) for demand in demands]
-    return all(p is None or (not p.waiters and p.fits(weight, more=more)) for p, weight in pools)
+    for demand in demands:
+        pool = changes.pool(demand.key)
+        if pool is not None and (pool.waiters or not pool.fits(demand.weight, more=more)):
+            return False
+    return True
 
 
 def _held(changes: PoolChanges, request: GrantRequest) -> list[tuple[str, Grant]]:

@@ -18,7 +18,7 @@ from interlock.errors import InterlockError, Lapsed, StoreBusy, StoreTrouble
 from interlock.nouns.grants import handover, rules
 from interlock.nouns.grants.handover import PendingRelease, PendingReleases
 from interlock.nouns.grants.lock import LockBusy
-from interlock.nouns.grants.pool import BreakNote, Grant
+from interlock.nouns.grants.pool import BreakNote, Grant, Pool
 from interlock.nouns.grants.pool_change import PoolFacts
 from interlock.nouns.grants.pool_reader import (
     PoolReader,
@@ -262,17 +262,19 @@ class GrantService(PendingReleases):
             for note in (yield from break_notes(target.thing)):
                 if (note.token, note.holder) == (request.token, request.agent):
                     return Decision(outcome=target.fenced(by=note.by, reason=note.reason))
+        decoded: dict[str, Pool | None] = {}
         if len(wanted) == 1:
             item = items[wanted[0]]
             pool = None if item is None else decode_pool(item, base)
             if (quick := rules.acquire_uncontended(request, pool, now)) is not None:
                 return quick
+            decoded = {wanted[0]: pool}
         reader = PoolReader(self.runner, base)
-        reader.learn(items)
+        reader.learn(items, decoded=decoded)
         known.append(reader)
         if request.token is not None:
             request = yield from self._with_session_ttl(request, reader)
-        yield from reader.look_ahead()
+        yield from reader.look_ahead(lists=request.wait)
         decision = yield from reader.decide(lambda facts: rules.acquire(request, facts, now))
         reader.note_written(decision)
         return decision

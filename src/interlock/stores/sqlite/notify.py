@@ -22,6 +22,7 @@ A socket whose process is dead refuses the byte; the sender deletes its files.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -29,6 +30,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -85,9 +87,12 @@ class NoticeRow(Struct, frozen=True, array_like=True, gc=False):
     @property
     def signals(self) -> dict[str, int] | None:
         """The signals among them; None if there is more than signals."""
-        if any(line[0] != "!" for line in self.lines):
-            return None
-        return dict.fromkeys([line[1:] for line in self.lines], self.revision)
+        found = {}
+        for line in self.lines:
+            if line[0] != "!":
+                return None
+            found[line[1:]] = self.revision
+        return found
 
 
 class Notice(Struct, frozen=True, array_like=True, gc=False):
@@ -136,9 +141,10 @@ class Notifier:
         if not watched:
             return
         concerned = self._concerned(watched, commits)
+        revisions = [commit.revision for commit in commits]
         for name, idle in self.here.items():
             if name not in concerned:
-                idle.skip([commit.revision for commit in commits])
+                idle.skip(revisions)
         for name, rows in concerned.items():
             ours = self.here.get(name)
             if ours is not None and ours.answer():
@@ -159,7 +165,10 @@ class Notifier:
         for commit in commits:
             for line in ("=" + commit.entry, *commit.lines):
                 if everything or line[1 : line.find("/") + 1] in tops:
-                    for name in {n for scope in _around(line[1:]) for n in watched.get(scope, ())}:
+                    names: dict[str, None] = {}
+                    for scope in around(line[1:]):
+                        names.update(dict.fromkeys(watched.get(scope, ())))
+                    for name in names:
                         found.setdefault(name, {}).setdefault(commit.revision, []).append(line)
         return found
 
@@ -278,6 +287,7 @@ class NotifySocket:
         """Whether the listener knows already, since the commit was in its own event loop."""
         self.skipped: set[int] = set()
         """Commits of this process that its listener was not notified of."""
+        import select
         import socket
 
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -288,19 +298,26 @@ class NotifySocket:
         except OSError:
             self.socket.close()
             raise
+        self._poll = select.poll()
+        self._poll.register(self.socket, select.POLLIN)
         notifier.here[name] = self
 
-    def listen(self, scopes: tuple[str, ...]) -> None:
-        """Ask to be notified of these scopes."""
-        for mark in self._marked(scopes):
+    def listen(self, scopes: tuple[str, ...]) -> tuple[str, ...]:
+        """Ask to be notified of these scopes; returns the marks that do."""
+        marks = tuple(self._marked(scopes))
+        for mark in marks:
             if mark not in self._marks:
                 self._make(mark)
             self._marks[mark] = self._marks.get(mark, 0) + 1
+        return marks
 
-    def unlisten(self, scopes: tuple[str, ...]) -> bool:
-        """Remove the marks of these scopes that no other watch here needs; whether they stay."""
-        stays = signal_folder(scopes) is not None and len(self._marks) <= _KEPT
-        for mark in self._marked(scopes):
+    def unlisten(self, marks: tuple[str, ...], *, keep: bool) -> bool:
+        """Remove these marks, unless another watch here needs them; whether they stay.
+
+        Those of a signal are to ``keep``, for the next wait.
+        """
+        stays = keep and len(self._marks) <= _KEPT
+        for mark in marks:
             self._marks[mark] -= 1
             if not self._marks[mark] and not stays:
                 del self._marks[mark]
@@ -328,12 +345,20 @@ class NotifySocket:
         with self._notifier.lock:
             self._notifier.send(self._name)
 
+    def wait(self, timeout: float) -> bool:
+        """Whether a datagram came within so many seconds; one thread at a time may ask."""
+        if self.socket.fileno() < 0:  # closed this moment
+            return False
+        return bool(self._poll.poll(math.ceil(timeout * 1000)))
+
     def drain(self) -> list[bytes]:
         """Receive all datagrams that were sent to it."""
         found: list[bytes] = []
-        with suppress(BlockingIOError):
+        try:
             while datagram := self.socket.recv(_LONGEST_DATAGRAM):
                 found.append(datagram)
+        except BlockingIOError:
+            pass
         return found
 
     def close(self) -> None:
@@ -351,8 +376,7 @@ class NotifySocket:
     def _marked(self, scopes: tuple[str, ...]) -> Iterator[str]:
         """The names of the files that ask for these scopes, as many scopes in each as fit."""
         mark = self._name
-        folder = signal_folder(scopes)
-        for spelled in dict.fromkeys(map(_spelled, scopes if folder is None else (folder,))):
+        for spelled in dict.fromkeys(map(_spelled, scopes)):
             if mark != self._name and len(f"{mark}={spelled}".encode()) > _LONGEST_NAME:
                 yield mark
                 mark = self._name
@@ -360,8 +384,9 @@ class NotifySocket:
         yield mark
 
 
+@lru_cache(maxsize=64)
 def _spelled(scope: str) -> str:
-    """A scope within the name of a file."""
+    """A scope within the name of a file; a session spells the same one for each of its waits."""
     fits = scope.encode()[:_LONGEST_SCOPE].decode(errors="ignore")
     fits = re.split(_UNSPELLED, fits, maxsplit=1)[0]
     if fits != scope:  # a folder around it, then: a notification too many is harmless
@@ -394,9 +419,9 @@ def _datagram(commits: Sequence[CommitNote], concerned: Mapping[int, list[str]])
             return LOOK
         written: dict[str, bytes] = {}
         if any(line.startswith(TOLD, 1) for line in lines):
-            kept = [put for put in commit.puts if put.ttl is None]
-            room -= sum([len(put.value) for put in kept])
-            written = {put.key: put.value for put in kept} if room > 0 else {}
+            kept = {put.key: put.value for put in commit.puts if put.ttl is None}
+            room -= sum(map(len, kept.values()))
+            written = kept if room > 0 else {}
         rows.append(NoticeRow(commit.revision, lines, written))
     datagram = _encode(Notice(time.clock_gettime_ns(time.CLOCK_MONOTONIC), rows))
     return datagram if len(datagram) < _LONGEST_DATAGRAM else LOOK
@@ -412,11 +437,11 @@ def notices_of(datagrams: list[bytes]) -> list[Notice] | None:
         return None
 
 
-def _around(key: str) -> Iterator[str]:
-    """The scopes that cover a key: everything, each folder around it, and the key itself."""
-    yield ""
-    yield key
+def around(key: str) -> list[str]:
+    """The scopes that cover a key: the key itself, everything, and each folder around it."""
+    found = [key, ""]
     end = key.find("/") + 1
     while end:
-        yield key[:end]
+        found.append(key[:end])
         end = key.find("/", end) + 1
+    return found

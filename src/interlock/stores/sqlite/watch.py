@@ -44,6 +44,7 @@ from interlock.stores.sqlite.notify import (
     NoticeRow,
     Notifier,
     NotifySocket,
+    around,
     notices_of,
     signal_folder,
 )
@@ -115,7 +116,8 @@ class ChangeFeed:
                 self._socket = self._notifier.open_socket()
                 self._without_socket = self._socket is None
             if self._socket is not None:
-                self._socket.listen(watch.scopes)
+                folder = watch.folder
+                watch.marks = self._socket.listen(watch.scopes if folder is None else (folder,))
             lone = not self._index.watches
             if lone:
                 self._looked = time.monotonic()
@@ -150,10 +152,12 @@ class ChangeFeed:
     def close_watch(self, watch: SQLiteWatch) -> None:
         """Remove a watch from the feed."""
         with self._lock:
-            self.behind = tuple([each for each in self.behind if each is not watch])
+            if watch in self.behind:
+                self.behind = tuple([each for each in self.behind if each is not watch])
             if watch in self._index.watches:
                 self._index.remove(watch)
-                if self._socket is not None and not self._socket.unlisten(watch.scopes):
+                keep, socket = watch.folder is not None, self._socket
+                if socket is not None and not socket.unlisten(watch.marks, keep=keep):
                     self._marked.pop(watch.folder or "", None)
 
     def take(self, watch: SQLiteWatch) -> list[Change | Resync]:
@@ -246,15 +250,9 @@ class ChangeFeed:
 
     def _listen(self, socket: NotifySocket | None, timeout: float) -> None:
         """Wait for the socket on behalf of all threads, and deliver what is new to the watches."""
-        import select
-
-        poll = select.poll()
-        if socket is not None:
-            try:
-                poll.register(socket.socket, select.POLLIN)
-            except ValueError:  # closed this moment
-                timeout = 0.0
-        notified = bool(poll.poll(math.ceil(timeout * 1000)))
+        if socket is None:
+            time.sleep(timeout)
+        notified = socket is not None and socket.wait(timeout)
         with self._lock:
             self._listener = None
             self._guard.notify_all()
@@ -347,8 +345,9 @@ class ChangeFeed:
     def _signal(self, notice: Notice, rows: Sequence[NoticeRow]) -> bool:
         """Deliver signals out of their order, if there is nothing else; False if there is."""
         found = [(row, row.signals) for row in rows]
-        if any(signals is None or not self._index.only_signals(signals) for _, signals in found):
-            return False
+        for _, signals in found:
+            if signals is None or not self._index.only_signals(signals):
+                return False
         for row, signals in found:
             for key in signals or ():
                 if not self._index.signal(key, row.revision, self._current(notice, row)):
@@ -444,8 +443,11 @@ class WatchIndex:
 
     def only_signals(self, keys: dict[str, int]) -> bool:
         """Whether every watch that one of these keys concerns is of that key alone."""
-        watching = [watch for key in keys for watch in self._watching(key)]
-        return all(len(watch.scopes) == 1 and watch.scopes[0] in keys for watch in watching)
+        for key in keys:
+            for watch in self._watching(key):
+                if len(watch.scopes) > 1 or watch.scopes[0] not in keys:
+                    return False
+        return True
 
     def signal(self, key: str, revision: int, written: tuple[Item, ...]) -> bool:
         """Deliver a signal before its log row is read, and not again with the row.
@@ -498,14 +500,12 @@ class WatchIndex:
 
     def _watching(self, key: str) -> Sequence[SQLiteWatch]:
         """The watches that cover this key: by itself, by one of its folders, or by everything."""
-        by_scope, place = self._by_scope, key.find("/")
-        if key[: place + 1] not in self._tops and "" not in self._tops:
+        by_scope, found = self._by_scope, list[SQLiteWatch]()
+        if key[: key.find("/") + 1] not in self._tops and "" not in self._tops:
             return ()  # as most of what a commit writes
-        found = [*by_scope.get(key, ()), *by_scope.get("", ())]
-        while place >= 0:
-            if watches := by_scope.get(key[: place + 1]):
-                found += watches
-            place = key.find("/", place + 1)
+        for scope in around(key):
+            if scope in by_scope:
+                found += by_scope[scope]
         return found
 
 
@@ -520,6 +520,8 @@ class SQLiteWatch:
         """Whether it waits for one signal alone."""
         self.folder = signal_folder(scopes)
         """The folder that its mark names instead of the signal."""
+        self.marks: tuple[str, ...] = ()
+        """The names of the files that ask for it."""
         self.asked = math.inf
         """Since when a ``take`` waits, in nanoseconds of the monotonic clock."""
         self.signalled = 0
