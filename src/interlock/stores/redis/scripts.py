@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import ceil
+from struct import Struct
 from typing import NamedTuple, TypeAlias, cast
 
 from hiredis import pack_command
@@ -55,6 +56,7 @@ pack = cast("Callable[[tuple[Argument, ...]], bytes]", pack_command)
 """A command as it goes over the wire.  (Its own annotation allows one word only.)"""
 
 _MICRO = 1_000_000
+_COUNTS = Struct(">5H")
 
 
 class PackedCommit(NamedTuple):
@@ -124,11 +126,7 @@ def commit_arguments(txn: Txn) -> list[Argument]:
         _flags(txn) if txn.quiet or txn.longest is not None else "",
         txn.entry,
         txn.hash,
-        str(len(checks)),
-        str(len(puts)),
-        str(len(deletes)),
-        str(len(reads)),
-        str(len(signals)),
+        _COUNTS.pack(len(checks), len(puts), len(deletes), len(reads), len(signals)),
     ]
     for check in checks:
         found += (check.kind, check.key, _wanted(check))
