@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from operator import methodcaller
 from typing import Any, TypeAlias
 
 from interlock.errors import StoreRefused
@@ -88,6 +89,8 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 _CLOSING = 0.3
+_serialized = methodcaller("SerializeToString")
+"""The bytes of any message."""
 # A member that lost its leader says so instead of answering from what it has.
 _BARE: Metadata = (("hasleader", "true"),)
 
@@ -128,7 +131,7 @@ class EndpointChannel:
         self.calls = {
             method: channel.unary_unary(
                 method,
-                request_serializer=_bytes,
+                request_serializer=_serialized,
                 response_deserializer=answer.FromString,
             )
             for method, answer in ANSWERS.items()
@@ -202,7 +205,7 @@ class EtcdTransport:
         """A stream of watch answers, for a thread that reads it."""
         make = link.channel.stream_stream(
             WATCH,
-            request_serializer=_bytes,
+            request_serializer=_serialized,
             response_deserializer=rpc.WatchResponse.FromString,
         )
         return make(requests, metadata=self._metadata)
@@ -282,7 +285,7 @@ class EtcdTransport:
         return loops
 
     def _call(self, request: tuple[str, Any] | RequestBatch, metadata: Metadata) -> Any:  # noqa: ANN401
-        link = self.link()
+        link = self._link or self.link()
         try:
             if isinstance(request, RequestBatch):
                 if len(request.requests) == 1:  # without the threads that a future needs
@@ -394,10 +397,6 @@ def _file(address: Address, name: str) -> bytes | None:
             f"{address.shown} needs the file of {name}={path}, which cannot be read"
             f" ({error.strerror}); check the path"
         ) from None
-
-
-def _bytes(message: Any) -> bytes:  # noqa: ANN401 - any message
-    return message.SerializeToString()  # type: ignore[no-any-return]
 
 
 def _close(channels: Iterable[Any]) -> None:
