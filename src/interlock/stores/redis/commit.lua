@@ -22,7 +22,7 @@
 -- A call of Redis from a script costs about a microsecond, so all items are read by one call, and
 -- all that are put are written by one; what holds for all commits is read, tried and written once.
 -- A function costs a fraction of that whenever the script runs, so few things are one.  Redis hashes
--- every byte of a string that Lua makes, and a table that grows is made anew, so there are few.
+-- every byte of a string that Lua makes, and a table that grows is made again, so there are few.
 local items, index, live, log, ids, meta, refused = unpack(KEYS)
 local call, byte, match, sub, find = redis.call, string.byte, string.match, string.sub, string.find
 local latest, bound, room = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] ~= ''
