@@ -25,6 +25,7 @@ from operator import methodcaller
 from typing import Any, TypeAlias
 
 from interlock.errors import StoreRefused
+from interlock.steps import finish_future
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.errors import SILENT, AuthDisabled, TokenExpired, translated
@@ -46,7 +47,7 @@ if _ours:
 RpcError = grpc.RpcError
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
-EtcdRequest: TypeAlias = "tuple[str, Any] | RequestBatch | LogIn | DirectRequest"
+EtcdRequest: TypeAlias = "tuple[str, Any] | RequestBatch | SentCall | LogIn | DirectRequest"
 
 RANGE = "/etcdserverpb.KV/Range"
 TXN = "/etcdserverpb.KV/Txn"
@@ -118,6 +119,32 @@ class DirectRequest:
         self.number = number
 
 
+class SentCall:
+    """The end of a call that was sent without waiting; how it ended does not matter."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Any) -> None:  # noqa: ANN401 - gRPC's call
+        self.call = call
+
+    def wait(self) -> None:
+        """Wait until it has ended; it has a limit of its own."""
+        with suppress(Exception):
+            self.call.result()
+
+    async def wait_async(self) -> None:
+        """Wait in an event loop."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def finish(_: object) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(finish_future, ended)
+
+        self.call.add_done_callback(finish)
+        await ended
+
+
 class LogIn:
     """Get a token for the user of the address, if it names one."""
 
@@ -160,6 +187,8 @@ class EtcdTransport:
         """The answer."""
         if isinstance(request, DirectRequest):
             return request.function(self.address, self._endpoint(request))
+        if isinstance(request, SentCall):
+            return request.wait()
         metadata = self._metadata
         if isinstance(request, LogIn):
             return self._log_in(metadata)
@@ -177,6 +206,8 @@ class EtcdTransport:
         if isinstance(request, DirectRequest):
             number = self._endpoint(request)
             return await asyncio.to_thread(request.function, self.address, number)
+        if isinstance(request, SentCall):
+            return await request.wait_async()
         metadata = self._metadata
         if isinstance(request, LogIn):
             return await self._log_in_async(metadata)
