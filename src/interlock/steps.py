@@ -226,8 +226,8 @@ class Transact(Struct, frozen=True, eq=False):
 class PrepareLiveness:
     """Say that the next commit is to put new liveness keys with these ttls.
 
-    On an engine that needs a request for each of them, these are under way while the caller does
-    its reads; elsewhere nothing happens.
+    An engine that needs a request for each of them has a method ``prepare``: these are under way
+    while the caller does its reads.  Elsewhere nothing happens.
     """
 
     __slots__ = ("ttls",)
@@ -237,10 +237,8 @@ class PrepareLiveness:
 
     def perform(self, store: Store) -> None:
         """Prepare it, without a wait."""
-        from interlock.store import PreparingStore
-
-        if isinstance(store, PreparingStore):
-            store.prepare(self.ttls)
+        if (prepare := getattr(store, "prepare", None)) is not None:
+            prepare(self.ttls)
 
     async def perform_async(self, store: Store) -> None:
         """As ``perform``."""

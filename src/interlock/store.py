@@ -555,14 +555,6 @@ class TransactingStore(Store, Protocol):
 
 
 @runtime_checkable
-class PreparingStore(Store, Protocol):
-    """A store that can prepare a part of a commit in advance."""
-
-    def prepare(self, ttls: Sequence[float]) -> None:
-        """Begin to make what new liveness keys with these ttls need; does not wait."""
-
-
-@runtime_checkable
 class MovableStore(Store, Protocol):
     """A store that can be copied to another engine, and filled from one."""
 

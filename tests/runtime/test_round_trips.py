@@ -23,7 +23,7 @@ from interlock.nouns.grants.pool import WAITERS
 from interlock.nouns.grants.request import GrantTerms
 from interlock.nouns.grants.semaphore import SlotsTarget
 from interlock.nouns.grants.several import target_of
-from interlock.nouns.messages.query import Late, TakenBack
+from interlock.nouns.messages.query import Late, NobodyToAsk, TakenBack
 from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import fresh_once
@@ -372,8 +372,38 @@ def test_a_question_is_two_looks_a_commit_and_a_watch_and_its_reply_one_commit(
     assert asks.run().done
     assert kinds(asks)[-2:] == [NextChanges, Read]
     again = ada.start(ada.messages.query("bob", "how far?"))
-    assert kinds(again) == [PrepareLiveness, Read, Commit, OpenWatch], "bob is known to be there"
+    assert kinds(again) == [PrepareLiveness, Commit, OpenWatch], "its commit checks that bob is"
     assert audit(stage.store) == []
+
+
+def test_a_question_to_an_agent_that_left_is_refused_after_a_refused_commit(
+    stage: Testbed,
+) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    ada.start(ada.messages.query("bob", "how far?")).interrupt(KeyboardInterrupt())
+    bob.run(bob.agents.leave())
+    asks = ada.start(ada.messages.query("bob", "how far?"))
+    assert kinds(asks) == [PrepareLiveness, Commit, Read, Read], "then the sessions are read"
+    assert asks.result() == NobodyToAsk(to="bob")
+    again = stage.remote("bob")
+    asks = ada.start(ada.messages.query("bob", "how far?"))
+    assert kinds(asks) == [PrepareLiveness, Read, Read, Commit, OpenWatch], "another session"
+    asks = ada.start(ada.messages.query("bob", "how far?"))
+    assert kinds(asks) == [PrepareLiveness, Commit, OpenWatch]
+    again.run(again.agents.leave())
+    asks = ada.start(ada.messages.query("bob", "how far?", hold=True))
+    assert kinds(asks) == [PrepareLiveness, Commit, OpenWatch], "whether it is there or not"
+    assert audit(stage.store) == []
+
+
+def test_an_agent_with_a_session_that_ended_and_another_is_asked(stage: Testbed) -> None:
+    ada, bob, other = remote(stage, "ada"), remote(stage, "bob"), remote(stage, "bob")
+    ada.start(ada.messages.query("bob", "how far?")).interrupt(KeyboardInterrupt())
+    for leaving in (bob, other):
+        asks = ada.start(ada.messages.query("bob", "how far?"))
+        assert kinds(asks)[-1] is OpenWatch
+        leaving.run(leaving.agents.leave())
+    assert ada.start(ada.messages.query("bob", "how far?")).result() == NobodyToAsk(to="bob")
 
 
 def test_a_reply_to_a_question_that_has_ended_is_one_refused_commit(stage: Testbed) -> None:

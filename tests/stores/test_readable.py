@@ -154,6 +154,33 @@ def test_whatever_stands_under_a_task_is_checked_and_read_as_it_was_written(
         assert (item.value, item.revision, item.created) == (b"{}", last, made)
 
 
+@network
+def test_a_check_of_a_payload_holds_for_that_payload_alone(url: str) -> None:
+    """Also if it is long, and if a member of it has the name or the form of the stamp."""
+    long, inner = b"x" * 600, b'{"stamp":"1 1 txn_x abc"}'
+    values = (
+        *VALUES,
+        b'{"a":"%b"}' % long,
+        b'{"a":"%b","stamp":"1 1 txn_x abc"}' % long,
+        b'{"stamp":"1 1 txn_x abc","a":"%b"}' % long,
+        b'{"a":[%b]}' % b",".join([inner] * 30),
+        b'{"a":[%b],"b":"%b"}' % (inner, b"x" * 400),
+    )
+    key = keys.status("t1")
+    with closing(open_store(url)) as store:
+        for turn, value in enumerate(values):
+            made = commit(store.commit, f"txn_{turn}", Put(key, value))
+            item = store.read(key)[key]
+            assert item is not None
+            assert (item.value, item.revision) == (value, made)
+            for number, other in enumerate(values):
+                mark = Put(f"tasks/{number}/status", b"{}")
+                check = Check(key, "has", value=other)
+                id_ = f"txn_{turn}.{number}"
+                answer = store.commit(Txn(id=id_, entry=b"{}", checks=(check,), puts=(mark,)))
+                assert isinstance(answer, Committed) == (value == other), (value, other)
+
+
 @given(value=payloads, other=payloads)
 def test_an_item_is_within_the_bounds_of_its_own_payload_alone(value: bytes, other: bytes) -> None:
     assume(is_plain(value))

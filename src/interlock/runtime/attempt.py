@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeGuard, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -131,18 +131,26 @@ def decide_remotely(
     op: DecideOp[T], known: Mapping[str, Item | None], *, hopeful: bool
 ) -> Op[Attempt]:
     """Decide on items that are known, hoped for or read, in this order."""
-    found = cast("dict[Ref, Item | None]", dict(known))
-    hoped: set[str] = set()
+    found: dict[Any, Item | None] = {**known}
+    hoped: list[str] = []
     seen: dict[str, Item | None] = {}
-    on, limits = 0, list[int | None]()
+    on, longest, all_limited = 0, -1, True
     try:
         refs = next(op)
         while True:
-            limit = refs.longest if type(refs) is BoundedRefs else None
-            limits.append(limit)
-            snapshot = _without_a_read(refs, found, hoped if hopeful else None)
-            if snapshot is None:  # an item that an earlier step saw must not change under it
-                missing = tuple(ref for ref in refs if ref not in found)
+            if type(refs) is BoundedRefs:
+                limit: int | None = refs.longest
+                longest = max(longest, refs.longest)
+            else:
+                limit, all_limited = None, False
+            missing = [ref for ref in refs if ref not in found]
+            if missing and hopeful and _only_liveness(missing):
+                hoped += missing
+                found.update(dict.fromkeys(missing, ALIVE))
+                missing = []
+            if not missing:
+                snapshot = Snapshot(0, {ref: found[ref] for ref in refs})  # type: ignore[misc]  # keys
+            else:  # an item that an earlier step saw must not change under it
                 times = _only_liveness(missing)
                 read: Snapshot = yield Read(*missing, times=times, longest=limit)
                 found.update(read.items)
@@ -153,29 +161,13 @@ def decide_remotely(
                 seen.update(snapshot.items)
             refs = op.send(snapshot)
     except StopIteration as done:
-        all_limited = [each for each in limits if each is not None]
-        longest = max(all_limited, default=None) if len(all_limited) == len(limits) else None
-        return Attempt(done.value, seen, on, tuple(hoped), longest)
+        limited = all_limited and longest >= 0
+        return Attempt(done.value, seen, on, tuple(hoped), longest if limited else None)
 
 
-def _without_a_read(
-    refs: tuple[Ref, ...], found: dict[Ref, Item | None], hoped: set[str] | None
-) -> Snapshot | None:
-    """A snapshot of known items and of liveness that may be hoped for; None if a read is needed."""
-    try:
-        return Snapshot(0, {str(ref): found[ref] for ref in refs})
-    except KeyError:
-        missing = tuple(ref for ref in refs if ref not in found)
-    if hoped is None or not _only_liveness(missing):
-        return None
-    hoped.update(map(str, missing))
-    found.update(dict.fromkeys(missing, ALIVE))
-    return Snapshot(0, {str(ref): found[ref] for ref in refs})
-
-
-def _only_liveness(refs: tuple[Ref, ...]) -> bool:
+def _only_liveness(refs: list[Ref]) -> TypeGuard[list[str]]:
     """Whether the read is of liveness alone: the reader may then need the remaining times."""
-    return all(isinstance(ref, str) and ref.startswith(LIVE) for ref in refs)
+    return False not in [isinstance(ref, str) and ref.startswith(LIVE) for ref in refs]
 
 
 def reading_through(op: ReadOp[T], earlier: Decision[Any]) -> ReadOp[T]:
@@ -312,7 +304,7 @@ def draft_transaction(
             digests[key] = codec.digest(value)
     checks: tuple[Check, ...] = ()
     if checked:
-        checks = tuple(_check(key, item) for key, item in attempt.seen.items())
+        checks = tuple([_check(key, item) for key, item in attempt.seen.items()])
     lists = (checks, puts, deletes, decision.signals, decision.reads)
     if (operations := sum(map(len, lists))) > limits.max_operations:
         raise TooLarge(

@@ -240,9 +240,8 @@ class Runner:
         if self.capabilities.transacts:
             done = yield from self._inside(deciding, actor)
         else:
-            known = dict(guess or {})
             done = yield from self._optimistic(
-                deciding, actor, known, urgent=urgent, hopeful=hopeful
+                deciding, actor, guess or {}, urgent=urgent, hopeful=hopeful
             )
         if done.recheck is not None:
             from interlock.runtime.gates import check_gates
@@ -293,18 +292,26 @@ class Runner:
         memory.pop(key, None)
         memory[key] = known
         if len(memory) > MEMORY:
-            with suppress(RuntimeError, StopIteration):  # another thread was quicker
-                memory.pop(next(iter(memory)), None)
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        with suppress(RuntimeError, StopIteration):  # another thread was quicker
+            while len(self._memory) > MEMORY:
+                self._memory.pop(next(iter(self._memory)), None)
 
     def _learn(self, txn: Txn, revision: int, seen: Mapping[str, Item | None]) -> None:
         """Remember what this client wrote: its best guess."""
+        memory, by, hash_ = self._memory, txn.id, txn.hash
         for put in txn.puts:
             if put.ttl is None and len(put.value) <= REMEMBERED_BYTES:
-                created = 0  # unknown: the key was not read
-                if put.key in seen:
-                    old = seen[put.key]
+                key, created = put.key, 0  # unknown: the key was not read
+                if key in seen:
+                    old = seen[key]
                     created = revision if old is None else old.created
-                self.remember(put.key, (put, revision, created, txn.id, txn.hash))
+                memory.pop(key, None)
+                memory[key] = (put, revision, created, by, hash_)
+        if len(memory) > MEMORY:
+            self._drop_oldest()
 
     def recall(self, key: str) -> dict[str, Item | None]:
         """A guess: the item that this client last knew under a key."""
@@ -347,18 +354,17 @@ class Runner:
             return Decided(decision.outcome, committed.revision, {}, decision.quiet, work.left)
         raise StoreBusy("the store keeps failing while it commits; run 'interlock doctor'")
 
-    def _optimistic(
+    def _optimistic(  # noqa: C901 - the one loop of all commits across a network
         self,
         deciding: Callable[[], DecideOp[T]],
         actor: Actor,
-        known: dict[str, Item | None],
+        known: Mapping[str, Item | None],
         *,
         urgent: bool,
         hopeful: bool,
     ) -> Op[Decided[T]]:
         """Read, decide, commit with checks; start over with the fresh items on conflict."""
-        ends = self.clock.monotonic() + self.capabilities.allow(PATIENCE)
-        guessed, hope = bool(known), hopeful
+        began, guessed, hope = self.clock.monotonic(), bool(known), hopeful
         for number in range(ATTEMPTS):
             try:
                 attempt = yield from decide_remotely(deciding(), known, hopeful=hope)
@@ -371,35 +377,33 @@ class Runner:
                 # The guess or the hope may be wrong: read before raising.
                 known, guessed, hope = {} if guessed else known, False, False
                 continue
-            if not attempt.decision.changes:
+            decision = attempt.decision
+            if not (decision.verb or decision.puts or decision.deletes):
                 if not guessed and not attempt.hoped:
-                    return Decided(attempt.decision.outcome, None)
+                    return Decided(decision.outcome, None)
                 # A wrong guess does not disprove the hope.
                 known, guessed, hope = {} if guessed else known, False, hope and guessed
                 continue
-            attempt, recheck = yield from self._noted(attempt, guessed=guessed)
+            recheck: Recheck | None = None
+            if decision.awaited or (decision.created and not guessed):
+                attempt, recheck = yield from self._noted(attempt, guessed=guessed)
             draft = self.draft(attempt, actor, checked=True)
             answer = yield from self._commit(draft)
             if isinstance(answer, Committed):
                 self._learn(draft.txn, answer.revision, attempt.seen)
-                decision = attempt.decision
                 return Decided(
-                    decision.outcome,
-                    answer.revision,
-                    answer.items,
-                    decision.quiet,
-                    recheck,
+                    decision.outcome, answer.revision, answer.items, decision.quiet, recheck
                 )
             known, guessed = {} if answer is None else _whole(answer.items), False
             hope = hopeful and all(known.get(key, ALIVE) is not None for key in attempt.hoped)
-            if self.clock.monotonic() > ends:
+            if self.clock.monotonic() > began + self.capabilities.allow(PATIENCE):
                 break
             if number >= EAGER_ATTEMPTS:
                 yield Pause(self._jitter(0 if urgent else number - EAGER_ATTEMPTS))
                 known = {}  # as old as the pause
         raise StoreBusy("too many others change the same thing; try again")
 
-    def _noted(self, attempt: Attempt, *, guessed: bool) -> Op[tuple[Attempt, Recheck | None]]:
+    def _noted(self, attempt: Attempt, *, guessed: bool) -> Op[tuple[Attempt, Recheck]]:
         """The attempt with a note of the facts that it changes, and the gates to be checked.
 
         A thing that it creates has no mark yet.  If gates wait for it now, the note has it, too;
@@ -409,8 +413,6 @@ class Runner:
         """
         decision = attempt.decision
         created = () if guessed else decision.created
-        if not decision.awaited and not created:
-            return attempt, None
         from interlock.runtime.gates import Recheck, note_of, with_gates
 
         recheck = Recheck(note=note_of((*decision.awaited, *created)))

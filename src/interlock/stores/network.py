@@ -53,6 +53,17 @@ FIRST_PAUSE = 0.01
 LONGEST_PAUSE = 0.5
 
 _log = logging.getLogger("interlock")
+_forks = 0
+"""How many forks led to this process since this module was imported.  (To ask for the id of the
+process at each operation would be a system call.)"""
+
+
+def _count_fork() -> None:
+    global _forks  # noqa: PLW0603 - it describes the process
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 class Unsent(Exception):
@@ -113,10 +124,15 @@ class NetworkStore:
         self.where = where
         self.transport = transport
         self.patience = patience
-        self._pid = os.getpid()
+        self._forks = _forks
         self._closed = False
         self._away: tuple[float, str] | None = None
         self._moved = ""
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process was forked from the one that opened the store."""
+        return self._forks != _forks
 
     @property
     def outage(self) -> str:
@@ -178,13 +194,13 @@ class NetworkStore:
 
     def close(self) -> None:
         """Close all connections; acknowledged commits stay."""
-        if not self._closed and self._pid == os.getpid():
+        if not self._closed and not self.inherited:
             self._closed = True
             self.transport.close()
 
     async def close_async(self) -> None:
         """Close, and wait until nothing is left in this event loop."""
-        if not self._closed and self._pid == os.getpid():
+        if not self._closed and not self.inherited:
             self._closed = True
             await self.transport.close_async()
 
@@ -192,7 +208,7 @@ class NetworkStore:
         """Raise if this store is closed, or belongs to the parent of a fork."""
         if self._closed:
             raise StoreClosed("this store was closed; connect again")
-        if self._pid != os.getpid():
+        if self._forks != _forks:
             raise StoreClosed("this store was opened before a fork; connect again in the child")
 
     def request_with_retries(self, request: object, once: str | None = None) -> Op[Any]:

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from tests.stores.etcd.etcds import calls, leases, opened
 
 import interlock
-from interlock.store import Check, Committed, Conflict, Put, Range, Txn
+from interlock.store import Answer, Check, Committed, Conflict, Put, Range, Txn
 from interlock.stores.etcd import EtcdStore
 from interlock.stores.etcd.server import fixed_in
 from interlock.stores.etcd.transport import GRANT, RequestBatch
@@ -321,6 +322,35 @@ def test_a_prepared_lease_is_the_one_of_the_next_commit(
     item = store.read(KEY, times=True)[KEY]
     assert item is not None
     assert 590 < (item.expires_in or 0) <= 600
+
+
+@pytest.mark.parametrize("kind", ["blocking", "async"])
+def test_a_commit_does_not_overtake_the_request_for_its_prepared_lease(
+    store: EtcdStore, server: EtcdServer, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(request: tuple[str, Any]) -> None:
+        time.sleep(0.2)
+        store.transport.call(request)
+
+    change = txn(Put(KEY, b"", ttl=600))
+    with ThreadPoolExecutor() as pool, monkeypatch.context() as patch:
+        patch.setattr(
+            store.transport,
+            "send_unawaited",
+            lambda some: [pool.submit(late, each) for each in some],
+        )
+        before = calls(server)
+        store.prepare((600.0,))
+        if kind == "async":
+
+            async def commits() -> Answer:
+                return await store.commit_async(change)
+
+            committed(asyncio.run(commits()))
+        else:
+            committed(store.commit(change))
+        after = calls(server)
+        assert [after[each] - before.get(each, 0) for each in ("LeaseGrant", "Txn")] == [1, 1]
 
 
 def test_a_commit_whose_prepared_lease_never_came_about_gets_another_one(

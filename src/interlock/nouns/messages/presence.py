@@ -90,7 +90,8 @@ _SERVING = codec.Decoder(ReceiverNote)
 class KnownPresence:
     """The liveness keys by which agents were present before.
 
-    They are read together with the sessions of the agent, which mostly are the same ones, so that
+    Across a network the commit of a question checks one of them, which takes no read.  Elsewhere
+    they are read together with the sessions of the agent, which mostly are the same ones, so that
     it takes one read instead of two.
     """
 
@@ -100,6 +101,14 @@ class KnownPresence:
     def lives(self, agent: str) -> tuple[str, ...]:
         """The keys of this agent; none if it was not asked before."""
         return self._lives.get(agent, ())
+
+    def live(self, agent: str) -> str:
+        """One of these keys; empty if none is known."""
+        return next(iter(self.lives(agent)), "")
+
+    def drop(self, agent: str) -> None:
+        """Drop the keys of this agent, since one of them is gone."""
+        self._lives.pop(agent, None)
 
     def note(self, agent: str, lives: Iterable[str]) -> None:
         """Remember the keys of this agent."""

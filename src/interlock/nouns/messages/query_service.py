@@ -68,6 +68,10 @@ QUICK = 0.03
 """Seconds before the first check: the answer of a program mostly comes before, and saves it."""
 
 
+ABSENT = "absent"
+"""The outcome of a question whose recipient is not present by a key that is known of it."""
+
+
 class AskOptions(Struct, frozen=True, kw_only=True):
     """How an agent asks.
 
@@ -256,26 +260,46 @@ class QueryService:
         if not self._runner.capabilities.transacts:
             lives = [each.ttl for each in notes if each.ttl is not None]
             yield PrepareLiveness(max(query.timeout, least), *lives)
-        present = yield from can_answer(query.to, actor.session, self._presence)
-        ask = query_rules.AskContext(here=present, hold=terms.hold, least=least, notes=notes)
-        done, new = yield from self._put(actor, query, ask)
+        ask = query_rules.AskContext(hold=terms.hold, least=least, notes=notes)
+        done, new = yield from self._put_if_present(actor, query, ask)
         if isinstance(done.outcome, TooMany) and (yield from self._quota.clear_expired(actor)):
-            done, new = yield from self._put(actor, query, ask)
+            done, new = yield from self._put_if_present(actor, query, ask)
         if isinstance(done.outcome, TooMany):
             return Decided((yield from self._quota.refusal(actor.agent)), None), False
         return done, new
 
-    def _put(
+    def _put_if_present(
         self, actor: Actor, query: Query, ask: query_rules.AskContext
     ) -> Op[tuple[Decided[AskOutcome], bool]]:
+        """Commit the question, unless no agent can answer it.
+
+        Across a network the commit itself checks an agent that was present before, by the liveness
+        key that is known of it: that saves a read.
+        """
+        if ask.hold:
+            return (yield from self._put(actor, query, ask))
+        if not self._runner.capabilities.transacts and (live := self._presence.live(query.to)):
+            done, new = yield from self._put(actor, query, ask, live)
+            if done.outcome != ABSENT:
+                return done, new
+            self._presence.drop(query.to)
+        here = yield from can_answer(query.to, actor.session, self._presence)
+        return (yield from self._put(actor, query, replace(ask, here=here)))
+
+    def _put(
+        self, actor: Actor, query: Query, ask: query_rules.AskContext, present: str = ""
+    ) -> Op[tuple[Decided[Any], bool]]:
+        """Commit the question; ``ABSENT`` if the liveness key ``present`` is gone."""
         key, live = keys.query(query.id), keys.live(query.id)
         to = () if query.to.startswith(ABLE) else (query.to,)
         slots = self._quota.guess(query.agent)
         plan = self._sender.plan(query.agent, (key,), to, free_keys=slots)
         decision_id = self._runner.new_id("dec")
 
-        def deciding() -> DecideOp[AskOutcome]:
+        def deciding() -> DecideOp[AskOutcome | str]:
             snapshot = yield plan.refs
+            if present and (yield (present,))[present] is None:
+                return Decision(outcome=ABSENT)
             state = yield from self._sender.sender_state(plan, snapshot)
             now = self._sender.moment()
             before, alive = (yield from query_with_answer(snapshot[key])), True

@@ -24,6 +24,8 @@ Writes: TypeAlias = "RepeatedCompositeFieldContainer[rpc.RequestOp]"
 
 TRIMMED = "meta/trimmed"
 """Written by each trim of the log; also where the mark of a store stands."""
+_EQUAL, _GREATER, _LESS = rpc.Compare.EQUAL, rpc.Compare.GREATER, rpc.Compare.LESS
+_CREATE, _MOD, _VALUE = rpc.Compare.CREATE, rpc.Compare.MOD, rpc.Compare.VALUE
 
 
 class SeenItems(Struct, frozen=True):
@@ -42,6 +44,7 @@ class CommitRequests:
     def __init__(self, namespace: Namespace, written: Callable[[Check], int]) -> None:
         self._namespace = namespace
         self._written = written
+        self._trimmed = namespace.key(TRIMMED)
 
     def request(
         self,
@@ -54,27 +57,30 @@ class CommitRequests:
         known: int,
     ) -> rpc.TxnRequest:
         """The request of a transaction; ``known`` is the last trim that its sender knows."""
-        request, key = rpc.TxnRequest(), self._namespace.key
+        request, prefix = rpc.TxnRequest(), self._namespace.prefix
         compares, writes, looks = request.compare, request.success, request.failure
+        names = {key: prefix + key.encode() for key in wanted_keys(txn, puts=seen is not None)}
         for check in txn.checks:
-            self._compare(compares, check, seen)
-        _changed(compares, key(TRIMMED), rpc.Compare.LESS, known + 1)
+            self._compare(compares, names[check.key], check, seen)
+        _changed(compares, self._trimmed, _LESS, known + 1)
         if not txn.quiet:
-            entry = key(LOG + txn.id)
-            _created(compares, entry, rpc.Compare.EQUAL)
-            value = wrapped(txn.entry, txn.id, txn.hash, quiet=False)
-            _put(writes, entry, value)
-        self._add_puts(request, txn, puts, leases, seen)
+            entry = names[LOG + txn.id]
+            _created(compares, entry, _EQUAL)
+            write = writes.add().put
+            write.key, write.value = entry, wrapped(txn.entry, txn.id, txn.hash, quiet=False)
+        self._add_puts(request, txn, puts, leases, seen, names=names)
         for each in dict.fromkeys(txn.deletes):
             delete = writes.add().delete_range
-            delete.key = key(each)
+            delete.key = prefix + each.encode()
             delete.prev_kv = each.startswith(LIVE)
         for each in dict.fromkeys(txn.signals):
-            _put(writes, self._namespace.signal(each), b"", signal)
+            write = writes.add().put
+            write.key, write.lease = self._namespace.signal(each), signal
         for each in dict.fromkeys(txn.reads):
-            writes.add().range.key = key(each)
-        for each in (TRIMMED, *wanted_keys(txn, puts=seen is not None)):
-            looks.add().range.key = key(each)
+            writes.add().range.key = names[each]
+        looks.add().range.key = self._trimmed
+        for name in names.values():
+            looks.add().range.key = name
         return request
 
     def _add_puts(
@@ -84,87 +90,98 @@ class CommitRequests:
         puts: Iterable[Put],
         leases: Mapping[str, int],
         seen: SeenItems | None,
+        *,
+        names: Mapping[str, bytes],
     ) -> None:
-        key = self._namespace.key
-        creation = {check.key: check.created for check in txn.checks}
+        floor, prefix, quiet = self._namespace.floor, self._namespace.prefix, txn.quiet
+        creation = {check.key: check.created for check in txn.checks} if floor else {}
+        writes, by, digest, created = request.success, txn.id, txn.hash, 0
         for put in puts:
-            stamp, created = (txn.id, txn.hash), creation.get(put.key, 0)
+            key = put.key
+            name = names.get(key) or prefix + key.encode()
+            if floor:
+                created = creation.get(key, 0)
             if seen is not None:
-                old = seen.items[put.key]
+                old = seen.items[key]
                 created = 0 if old is None else old.created
-                if txn.quiet:
-                    stamp = ("", "") if old is None else (old.entry, old.hash)
-                _same(request.compare, key(put.key), seen.raw[put.key])
-            if created > self._namespace.floor or put.ttl is not None:
+                if quiet:
+                    by, digest = ("", "") if old is None else (old.entry, old.hash)
+                _same(request.compare, name, seen.raw[key])
+            if created > floor or put.ttl is not None:
                 created = 0  # etcd knows it; of a liveness key it is not asked
-            value = wrapped(
-                put.value, *stamp, quiet=txn.quiet, plain=is_readable(put.key), created=created
+            write = writes.add().put
+            write.key = name
+            write.value = wrapped(
+                put.value, by, digest, quiet=quiet, plain=is_readable(key), created=created
             )
-            write = _put(request.success, key(put.key), value, leases.get(put.key, 0))
             if put.ttl is not None:
+                write.lease = leases.get(key, 0)
                 write.prev_kv = True
-                write.ignore_lease = put.key not in leases
+                write.ignore_lease = key not in leases
 
-    def _compare(self, compares: Compares, check: Check, seen: SeenItems | None) -> None:
-        key = self._namespace.key(check.key)
+    def _compare(
+        self, compares: Compares, name: bytes, check: Check, seen: SeenItems | None
+    ) -> None:
         match check.kind:
             case "absent":
-                _created(compares, key, rpc.Compare.EQUAL)
+                _created(compares, name, _EQUAL)
             case "exists":
-                _created(compares, key, rpc.Compare.GREATER)
+                _created(compares, name, _GREATER)
             case "at" | "has" if seen is not None:  # it was read, and is like that
-                _same(compares, key, seen.raw[check.key])
+                _same(compares, name, seen.raw[check.key])
             case "at":
                 revision = check.revision - self._namespace.shift
                 if revision <= 0:  # 0 is what etcd says of a key that is not there
-                    _created(compares, key, rpc.Compare.LESS)
+                    _created(compares, name, _LESS)
                 else:
-                    _changed(compares, key, rpc.Compare.EQUAL, revision)
+                    _changed(compares, name, _EQUAL, revision)
             case "has":
-                self._compare_payload(compares, key, check)
+                self._compare_payload(compares, name, check)
 
-    def _compare_payload(self, compares: Compares, key: bytes, check: Check) -> None:
+    def _compare_payload(self, compares: Compares, name: bytes, check: Check) -> None:
         """That an item has a payload: by the write that had it, or by how a plain item begins."""
         if raw := self._written(check):
-            _changed(compares, key, rpc.Compare.EQUAL, raw)
+            _changed(compares, name, _EQUAL, raw)
             return
         first, end = plain_bounds(check.value)
-        for result, bound in ((rpc.Compare.GREATER, first), (rpc.Compare.LESS, end)):
+        for result, bound in ((_GREATER, first), (_LESS, end)):
             # A key that is not there never passes.
-            compares.add(key=key, target=rpc.Compare.VALUE, result=result, content=bound)
+            compares.add(key=name, target=_VALUE, result=result, content=bound)
 
 
 def wanted_keys(txn: Txn, *, puts: bool) -> tuple[str, ...]:
     """The keys that an attempt brings back: the asked ones, and those whose puts keep something."""
-    kept = (put.key for put in txn.puts) if puts else ()
-    return tuple(dict.fromkeys((*txn.asked, *kept)))
+    wanted: dict[str, None] = {} if txn.quiet else {LOG + txn.id: None}
+    for check in txn.checks:
+        wanted[check.key] = None
+    for key in txn.reads:
+        wanted[key] = None
+    if puts:
+        for put in txn.puts:
+            wanted[put.key] = None
+    return tuple(wanted)
 
 
-def _same(compares: Compares, key: bytes, raw: int) -> None:
+def _same(compares: Compares, name: bytes, raw: int) -> None:
     """That nothing was written since etcd's own revision ``raw``; 0 if nothing was there."""
     if not raw:
-        _created(compares, key, rpc.Compare.EQUAL)
+        _created(compares, name, _EQUAL)
     else:
-        _changed(compares, key, rpc.Compare.EQUAL, raw)
+        _changed(compares, name, _EQUAL, raw)
 
 
-def _created(compares: Compares, key: bytes, result: rpc.Compare.Result) -> None:
+def _created(compares: Compares, name: bytes, result: rpc.Compare.Result) -> None:
     """Compare with zero, which stands for a key that is not there."""
-    compares.add(key=key, target=rpc.Compare.CREATE, result=result, create_revision=0)
+    compare = compares.add()
+    compare.key, compare.target, compare.result = name, _CREATE, result
+    compare.create_revision = 0
 
 
-def _changed(compares: Compares, key: bytes, result: rpc.Compare.Result, revision: int) -> None:
+def _changed(compares: Compares, name: bytes, result: rpc.Compare.Result, revision: int) -> None:
     """Compare with the last write; a key that is not there has 0."""
-    compares.add(key=key, target=rpc.Compare.MOD, result=result, mod_revision=revision)
-
-
-def _put(writes: Writes, key: bytes, value: bytes, lease: int = 0) -> rpc.PutRequest:
-    """Add a write."""
-    put = writes.add().put
-    put.key = key
-    put.value = value
-    put.lease = lease
-    return put
+    compare = compares.add()
+    compare.key, compare.target, compare.result = name, _MOD, result
+    compare.mod_revision = revision
 
 
 def is_readable(key: str) -> bool:

@@ -68,6 +68,7 @@ _TRIES_PER_TTL, _LEAST_REPLY = 4, 0.5
 _MEMORY = 4096
 _COMPARES = 128
 """The most that etcd takes."""
+_NO_KEYS: frozenset[str] = frozenset()
 
 
 class _Own(Struct, frozen=True):
@@ -95,7 +96,7 @@ class EtcdCommits:
 
     def commit(self, txn: Txn) -> Op[Answer]:
         """Check and write, all or nothing."""
-        if not self.fresh and _renews(txn):
+        if txn.quiet and not self.fresh and _renews(txn):
             renewed = yield from self._kept_alive(txn)
             if renewed is not None:
                 return renewed
@@ -118,7 +119,7 @@ class EtcdCommits:
         if txn.quiet and txn.puts:
             return True
         payloads = [check for check in txn.checks if check.kind == "has"]
-        if payloads and (again or not self._comparable(txn, payloads)):
+        if payloads and (again or not self._all_comparable(txn, payloads)):
             return True
         floor = self._namespace.floor
         if not floor:
@@ -131,14 +132,15 @@ class EtcdCommits:
                 known.add(check.key)
         return any(put.ttl is None and put.key not in known for put in txn.puts)
 
-    def _comparable(self, txn: Txn, payloads: list[Check]) -> bool:
+    def _all_comparable(self, txn: Txn, payloads: list[Check]) -> bool:
         """Whether etcd can compare all of these without a read."""
         if self._namespace.floor or len(txn.checks) + len(payloads) + 2 > _COMPARES:
             return False
-        return all(
-            self._written(check) or (is_readable(check.key) and is_plain(check.value))
-            for check in payloads
-        )
+        for check in payloads:
+            plain = is_readable(check.key) and is_plain(check.value)
+            if not plain and not self._written(check):
+                return False
+        return True
 
     def _written(self, check: Check) -> int:
         """The write that is known to have this payload; 0 if none is."""
@@ -186,28 +188,26 @@ class EtcdCommits:
 
     def _try(self, txn: Txn, seen: SeenItems | None) -> Op[Answer | SeenItems | None]:
         """One attempt; the items as they stand if only what we added to the checks failed."""
-        puts = {put.key: put for put in txn.puts}
-        for key in txn.deletes:  # etcd takes each key once; as elsewhere, the deletion is last
-            puts.pop(key, None)
-        kept = self._keys_with_lease(txn)
-        ttls = {
-            put.key: put.ttl for put in puts.values() if put.ttl is not None and put.key not in kept
-        }
-        made: list[int] = []
+        puts = _puts_by_key(txn)
+        kept, ttls, made = _NO_KEYS, dict[str, float](), list[int]()
+        if touches_liveness := _touches_liveness(txn):
+            kept = self._keys_with_lease(txn)
+            ttls = {
+                key: put.ttl for key, put in puts.items() if put.ttl is not None and key not in kept
+            }
         if ttls:
             made = yield from self._leases.grant(ttls.values())
         try:
-            signal = 0
+            leases, signal = dict(zip(ttls, made, strict=True)), 0
             if txn.signals:
                 signal = yield from self._leases.signal(len(txn.signals))
-            leases = dict(zip(ttls, made, strict=True))
             known = self.trimmed  # another thread may learn more before the answer is here
             request = self._requests.request(txn, puts.values(), leases, signal, seen, known=known)
         except BaseException:
             self._leases.revoke(made)
             raise
         try:
-            within = _within(txn.puts) if _renews(txn) else REPLY
+            within = _within(txn.puts) if txn.quiet and _renews(txn) else REPLY
             answer = yield from self._asked(request, within, txn.id)
         except NoLease:  # it was revoked, or the commit took longer than the lease
             self._leases.forget_signal()
@@ -219,20 +219,27 @@ class EtcdCommits:
             self._leases.revoke(made)
             raise
         if answer.succeeded:
-            replaced = self._replaced(answer, kept) if _touches_liveness(txn) else []
-            own = {mine.lease for mine in self._own.values()} if replaced else ()
-            with suppress(StoreTrouble):  # the commit has happened
-                # Another client may keep alive the leases that are not ours.
-                yield from self._leases.end([lease for lease in replaced if lease not in own])
-                yield from self._restart_leases(txn, answer, kept)
-            self._leases.revoke(replaced)
-            self._remember(txn, leases)
-            reads = tuple(dict.fromkeys(txn.reads))
+            if touches_liveness:
+                yield from self._replace_leases(txn, answer, kept, leases)
             revision = answer.header.revision + self._namespace.shift
-            return Committed(revision, self._items(_found(reads, answer)))
+            reads = tuple(dict.fromkeys(txn.reads)) if txn.reads else ()
+            return Committed(revision, self._items(_found(reads, answer)) if reads else {})
         self._leases.revoke(made)
         learnt = yield from self._learn(answer, known)
         return self._refused(txn, answer, seen, learnt=learnt)
+
+    def _replace_leases(
+        self, txn: Txn, answer: rpc.TxnResponse, kept: frozenset[str], leases: dict[str, int]
+    ) -> Op[None]:
+        """End the leases that a commit replaced, and start those again that it kept."""
+        replaced = self._replaced(answer, kept)
+        own = {mine.lease for mine in self._own.values()} if replaced else ()
+        with suppress(StoreTrouble):  # the commit has happened
+            # Another client may keep alive the leases that are not ours.
+            yield from self._leases.end([lease for lease in replaced if lease not in own])
+            yield from self._restart_leases(txn, answer, kept)
+        self._leases.revoke(replaced)
+        self._remember(txn, leases)
 
     def _asked(self, request: rpc.TxnRequest, within: float, once: str | None = None) -> Op[Any]:
         """The answer to a request that is waited for so long."""
@@ -373,18 +380,27 @@ class EtcdCommits:
 
 
 def _renews(txn: Txn) -> bool:
-    """Whether it only puts liveness keys again that it knows to exist."""
-    if not txn.quiet or not txn.puts or txn.deletes or txn.signals:
+    """Whether a quiet transaction only puts liveness keys again that it knows to exist."""
+    if not txn.puts or txn.deletes or txn.signals:
         return False
     there = {check.key for check in txn.checks if check.kind == "exists"}
     return all(put.ttl is not None and put.key in there for put in txn.puts)
 
 
+def _puts_by_key(txn: Txn) -> dict[str, Put]:
+    """What it puts: etcd takes each key once; as elsewhere, a deletion is last."""
+    puts = {put.key: put for put in txn.puts}
+    for key in txn.deletes:
+        puts.pop(key, None)
+    return puts
+
+
 def _touches_liveness(txn: Txn) -> bool:
     """Whether it puts or deletes liveness keys, so that leases may have to end."""
-    return any(put.ttl is not None for put in txn.puts) or any(
-        key.startswith(LIVE) for key in txn.deletes
-    )
+    for put in txn.puts:
+        if put.ttl is not None:
+            return True
+    return bool(txn.deletes) and any(key.startswith(LIVE) for key in txn.deletes)
 
 
 def _within(puts: tuple[Put, ...]) -> float:

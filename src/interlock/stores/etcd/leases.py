@@ -27,8 +27,9 @@ from interlock.stores.etcd.transport import (
     TIME_TO_LIVE,
     EtcdTransport,
     RequestBatch,
+    SentCall,
 )
-from interlock.stores.network import REPLY
+from interlock.stores.network import REPLY, SendRequest
 
 if TYPE_CHECKING:
     from interlock.stores.network import NetworkStore
@@ -76,8 +77,8 @@ class Leases:
     def grant(self, ttls: Iterable[float]) -> Op[list[int]]:
         """A lease for each of these.
 
-        One that was prepared may not have come about: the commit finds no lease then, and is made
-        again with another one.
+        A request for one that was prepared is waited for: a commit might overtake it.  It may have
+        failed: the commit finds no lease then, and is made again with another one.
         """
         wanted = [math.ceil(ttl) for ttl in ttls]
         leases = [self._take_prepared(seconds) for seconds in wanted]
@@ -85,6 +86,9 @@ class Leases:
             (_number(), seconds) for seconds, lease in zip(wanted, leases, strict=True) if not lease
         ]
         try:
+            for lease in leases:
+                if (call := self._coming.get(lease)) is not None:
+                    yield SendRequest(SentCall(call))
             answers = (yield from self._granted(new)) if new else []
         except BaseException:
             self.revoke([*leases, *[lease for lease, _ in new]])  # some of them may exist

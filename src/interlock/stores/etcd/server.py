@@ -228,9 +228,10 @@ class Quota:
 
     def check(self, txn: Txn) -> Op[None]:
         """Raise StoreFull if the transaction creates something and there is hardly any room."""
-        if not _creates(txn):
+        recent = time.monotonic() - self._looked <= _OFTEN
+        if (recent and self._full is None) or not _creates(txn):
             return
-        if time.monotonic() - self._looked > _OFTEN:
+        if not recent:
             self._looked = time.monotonic()  # others need not look at the same time
             yield from self._look()
         if self._full is not None:

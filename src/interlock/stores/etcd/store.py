@@ -6,7 +6,6 @@ Revisions are etcd's own, so in an etcd that others use too they also move by wh
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -145,13 +144,13 @@ class EtcdStore(NetworkStore):
     def close(self) -> None:
         """Close all connections; acknowledged commits stay."""
         super().close()
-        if self._pid == os.getpid():
+        if not self.inherited:
             self.feed.close()
 
     async def close_async(self) -> None:
         """Close, and wait until nothing is left in this event loop."""
         await super().close_async()
-        if self._pid == os.getpid():
+        if not self.inherited:
             self.feed.close()
 
     def _open(self) -> Op[None]:

@@ -21,9 +21,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from operator import methodcaller
 from typing import Any, TypeAlias
 
 from interlock.errors import StoreRefused
+from interlock.steps import finish_future
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.errors import SILENT, AuthDisabled, TokenExpired, translated
@@ -45,7 +47,7 @@ if _ours:
 RpcError = grpc.RpcError
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
-EtcdRequest: TypeAlias = "tuple[str, Any] | RequestBatch | LogIn | DirectRequest"
+EtcdRequest: TypeAlias = "tuple[str, Any] | RequestBatch | SentCall | LogIn | DirectRequest"
 
 RANGE = "/etcdserverpb.KV/Range"
 TXN = "/etcdserverpb.KV/Txn"
@@ -88,6 +90,8 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 _CLOSING = 0.3
+_serialized = methodcaller("SerializeToString")
+"""The bytes of any message."""
 # A member that lost its leader says so instead of answering from what it has.
 _BARE: Metadata = (("hasleader", "true"),)
 
@@ -115,6 +119,32 @@ class DirectRequest:
         self.number = number
 
 
+class SentCall:
+    """The end of a call that was sent without waiting; how it ended does not matter."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Any) -> None:  # noqa: ANN401 - gRPC's call
+        self.call = call
+
+    def wait(self) -> None:
+        """Wait until it has ended; it has a limit of its own."""
+        with suppress(Exception):
+            self.call.result()
+
+    async def wait_async(self) -> None:
+        """Wait in an event loop."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def finish(_: object) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(finish_future, ended)
+
+        self.call.add_done_callback(finish)
+        await ended
+
+
 class LogIn:
     """Get a token for the user of the address, if it names one."""
 
@@ -128,7 +158,7 @@ class EndpointChannel:
         self.calls = {
             method: channel.unary_unary(
                 method,
-                request_serializer=_bytes,
+                request_serializer=_serialized,
                 response_deserializer=answer.FromString,
             )
             for method, answer in ANSWERS.items()
@@ -157,6 +187,8 @@ class EtcdTransport:
         """The answer."""
         if isinstance(request, DirectRequest):
             return request.function(self.address, self._endpoint(request))
+        if isinstance(request, SentCall):
+            return request.wait()
         metadata = self._metadata
         if isinstance(request, LogIn):
             return self._log_in(metadata)
@@ -174,6 +206,8 @@ class EtcdTransport:
         if isinstance(request, DirectRequest):
             number = self._endpoint(request)
             return await asyncio.to_thread(request.function, self.address, number)
+        if isinstance(request, SentCall):
+            return await request.wait_async()
         metadata = self._metadata
         if isinstance(request, LogIn):
             return await self._log_in_async(metadata)
@@ -202,7 +236,7 @@ class EtcdTransport:
         """A stream of watch answers, for a thread that reads it."""
         make = link.channel.stream_stream(
             WATCH,
-            request_serializer=_bytes,
+            request_serializer=_serialized,
             response_deserializer=rpc.WatchResponse.FromString,
         )
         return make(requests, metadata=self._metadata)
@@ -282,7 +316,7 @@ class EtcdTransport:
         return loops
 
     def _call(self, request: tuple[str, Any] | RequestBatch, metadata: Metadata) -> Any:  # noqa: ANN401
-        link = self.link()
+        link = self._link or self.link()
         try:
             if isinstance(request, RequestBatch):
                 if len(request.requests) == 1:  # without the threads that a future needs
@@ -394,10 +428,6 @@ def _file(address: Address, name: str) -> bytes | None:
             f"{address.shown} needs the file of {name}={path}, which cannot be read"
             f" ({error.strerror}); check the path"
         ) from None
-
-
-def _bytes(message: Any) -> bytes:  # noqa: ANN401 - any message
-    return message.SerializeToString()  # type: ignore[no-any-return]
 
 
 def _close(channels: Iterable[Any]) -> None:

@@ -1,8 +1,8 @@
 -- Commits, one after the other: each checks everything, then writes everything, at one revision.
 --
 -- KEYS  items index live log ids meta refused, all with one hash tag
--- ARGV  latest bound room, then for each commit: id flags entry hash, five counts,
---       checks (kind key argument), puts (key value ttl), deletes, reads, signals
+-- ARGV  latest bound room, then for each commit: id flags entry hash, five counts of two bytes
+--       each, checks (kind key argument), puts (key value ttl), deletes, reads, signals
 --
 -- Answers {1, revision, items...}: the read keys; {0, now, entry, items...}: the checked keys, then
 -- the read ones; or the error of that commit, which harms no other.  Several commits have a list of
@@ -21,12 +21,13 @@
 --
 -- A call of Redis from a script costs about a microsecond, so all items are read by one call, and
 -- all that are put are written by one; what holds for all commits is read, tried and written once.
--- A function costs a fraction of that whenever the script runs, so few things are one.
+-- A function costs a fraction of that whenever the script runs, so few things are one.  Redis hashes
+-- every byte of a string that Lua makes, and a table that grows is made again, so there are few.
 local items, index, live, log, ids, meta, refused = unpack(KEYS)
 local call, byte, match, sub, find = redis.call, string.byte, string.match, string.sub, string.find
 local latest, bound, room = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] ~= ''
 local bell = sub(meta, 1, -5) .. 'bell:'
-local FIRST, HEAD = 4, 9 -- where the first commit begins; the words of a commit before its lists
+local FIRST, HEAD = 4, 5 -- where the first commit begins; the words of a commit before its lists
 
 local function text(number)
   return string.format('%.0f', number)
@@ -40,16 +41,19 @@ if format and format ~= '2' and format ~= '1' then
   end
   return redis.error_reply('NEWER ' .. format)
 end
-local revision = now
+local revision, stamped = now, clock[1] .. sub('00000', #clock[2]) .. clock[2]
 if last and tonumber(last) >= now then
   now = tonumber(last)
   revision = now + 1
+  stamped = text(revision)
 end
-local stamped = text(revision)
 
 -- What all commits of this script share: the first revision that one of them wrote (the last one is
--- in last), the length of the log, what Redis let them do, and refused ids that are to be forgotten.
-local born, length, tried, forgotten = nil, 0, {}, nil
+-- in last), the length of the log, and refused ids that are to be forgotten; then what Redis let
+-- them do: write (the revision that was written first), record, delete, remove from live, add, and
+-- write an entry.
+local born, length, forgotten = nil, 0, nil
+local may_write, may_record, may_delete, may_leave, may_add, may_enter
 
 local function standing(txn)
   local at = call('HGET', ids, txn)
@@ -66,31 +70,37 @@ end
 
 -- An item has its stamp in front: revision, created, expires, entry and hash.  One of a task is
 -- plain JSON, for people to read: there the stamp is the last member, and nothing expires.
-local BRACE, TAIL = 123, 512
+-- A plain search and a pattern that is anchored take a fraction of one that tries every place.
+local BRACE, CLOSING, TAIL, STAMP = 123, 125, 512, '"stamp":"'
 local function marks(item)
   if byte(item) ~= BRACE then
     return match(item, '^(%d+) (%d+) %d+ (%S* %S*) ')
   end
-  local pattern = '"stamp":"(%d+) (%d+) (%S* %S*)"}$'
-  local revision, created, mark = match(sub(item, -TAIL), pattern)
-  if not revision then
-    revision, created, mark = match(item, pattern)
+  local at = #item > TAIL and find(item, STAMP, -TAIL, true) or find(item, STAMP, 1, true)
+  while at do
+    local revision, created, mark = match(item, '^(%d+) (%d+) (%S* %S*)"}$', at + #STAMP)
+    if revision then
+      return revision, created, mark
+    end
+    at = find(item, STAMP, at + 1, true) -- a member of the value has that name, too
   end
-  return revision, created, mark
 end
-local function payload(item)
+local function has(item, value)
   if byte(item) ~= BRACE then
-    return sub(item, match(item, '^%d+ %d+ %d+ %S* %S* ()'))
+    return sub(item, match(item, '^%d+ %d+ %d+ %S* %S* ()')) == value
   end
-  local head = match(item, '^(.*),"stamp":"[^"]*"}$') or '{'
-  return head .. '}'
+  if byte(value, -1) ~= CLOSING then
+    return false
+  end
+  local head = sub(value, 1, -2) .. (value == '{}' and STAMP or ',' .. STAMP)
+  return sub(item, 1, #head) == head and find(item, '"', #head + 1, true) == #item - 1
 end
 
 -- Call a command with a whole list, in portions that fit on Lua's stack.
 local PORTION = 1000
-local function all(command, key, list)
-  for i = 1, #list, PORTION do
-    call(command, key, unpack(list, i, math.min(i + PORTION - 1, #list)))
+local function all(command, key, list, size)
+  for i = 1, size, PORTION do
+    call(command, key, unpack(list, i, math.min(i + PORTION - 1, size)))
   end
 end
 
@@ -125,31 +135,31 @@ local function commit(at, checks, puts, deletes, reads, signals)
   local signalling = reading + reads
 
   -- What stands under each key: false if nothing, or if it lapsed.
-  local asked, wanted, seen = {}, {}, {} -- keys for the answer to a no; keys to read; the items
+  local wanted, most, seen = {false, false, false, false}, 0, {} -- keys to read; the items
   local function want(key)
     if seen[key] == nil then
       if sub(key, 1, 4) == 'log/' then
         seen[key] = standing(sub(key, 5))
       else
         seen[key] = false
-        wanted[#wanted + 1] = key
+        most = most + 1
+        wanted[most] = key
       end
     end
   end
-  for i = checking, putting - 1, 3 do
-    asked[#asked + 1] = ARGV[i + 1]
-    want(ARGV[i + 1])
+  for i = checking + 1, putting - 1, 3 do
+    want(ARGV[i])
   end
   for i = putting, deleting - 1, 3 do
     want(ARGV[i])
   end
   for i = reading, signalling - 1 do
-    asked[#asked + 1] = ARGV[i]
     want(ARGV[i])
   end
-  for i = 1, #wanted, PORTION do
-    local found = call('HMGET', items, unpack(wanted, i, math.min(i + PORTION - 1, #wanted)))
-    for j, item in ipairs(found) do -- no item is false, not nil
+  for i = 1, most, PORTION do
+    local found = call('HMGET', items, unpack(wanted, i, math.min(i + PORTION - 1, most)))
+    for j = 1, #found do
+      local item = found[j] -- no item is false, not nil
       if item and byte(item) ~= BRACE then
         local expires = match(item, '^%d+ %d+ (%d+)')
         if expires ~= '0' and tonumber(expires) <= now then
@@ -176,7 +186,7 @@ local function commit(at, checks, puts, deletes, reads, signals)
         holds, never = false, true
       end
     elseif kind == 'has' then
-      holds = holds and payload(item) == ARGV[i + 2]
+      holds = holds and has(item, ARGV[i + 2])
     end
   end
 
@@ -194,17 +204,42 @@ local function commit(at, checks, puts, deletes, reads, signals)
       redis.set_repl(redis.REPL_ALL)
     end
     local answer = {0, now, not fresh and standing(id)}
-    for i, key in ipairs(asked) do
-      answer[i + 3] = short(seen[key], longest)
+    for i = checking + 1, putting - 1, 3 do
+      answer[#answer + 1] = short(seen[ARGV[i]], longest)
+    end
+    for i = reading, signalling - 1 do
+      answer[#answer + 1] = short(seen[ARGV[i]], longest)
     end
     return answer
   end
 
-  local touched, stored, new, lives, staying = {}, {}, {}, {}, {}
+  -- Who watches a key listens on its channel, on that of one of its folders, or on the root's, which
+  -- brings everything and the entry too.
+  local bells, scopes, many, everything = {}, {false, false, false, false}, 0, ''
+  local before = stamped .. ' ' .. (recorded or '0') .. ' '
+  local function tell(kind, key)
+    local told = #key + 1 .. kind .. key
+    local scope, slash = key, 0
+    everything = everything .. told
+    while scope do
+      local earlier = bells[scope]
+      if not earlier then
+        many = many + 1
+        scopes[many] = scope
+      end
+      bells[scope] = (earlier or before) .. told
+      slash = find(key, '/', slash + 1, true)
+      scope = slash and slash < #key and sub(key, 1, slash)
+    end
+  end
+
+  local stored, size = {false, false, false, false, false, false}, 0
+  local new, added, lives, staying = {false, false, false, false}, 0, nil, nil
+  local by = id .. ' ' .. hash
   for i = putting, deleting - 1, 3 do
     local key, value, ttl = ARGV[i], ARGV[i + 1], ARGV[i + 2]
     local old = seen[key]
-    local created, stamp = stamped, id .. ' ' .. hash
+    local created, stamp = stamped, by
     if old then
       local _, first, mark = marks(old)
       created = first
@@ -212,44 +247,48 @@ local function commit(at, checks, puts, deletes, reads, signals)
         stamp = mark
       end
     else
-      new[#new + 1] = 0
-      new[#new + 1] = key
+      new[added + 1], new[added + 2] = 0, key
+      added = added + 2
       if quiet then
         stamp = ' '
       end
     end
-    local expires = '0'
+    local item
     if ttl ~= '0' then
-      expires = text(revision + ttl)
+      local expires = text(revision + ttl)
+      lives = lives or {}
       lives[#lives + 1] = expires
       lives[#lives + 1] = key
-    elseif sub(key, 1, 5) == 'live/' then
-      staying[#staying + 1] = key
-    end
-    local item
-    if sub(key, 1, 6) == 'tasks/' and ttl == '0' and match(value, '^{.*}$') then
-      local comma = value == '{}' and '' or ','
-      local last = '"stamp":"' .. stamped .. ' ' .. created .. ' ' .. stamp .. '"}'
-      item = sub(value, 1, -2) .. comma .. last
-    else
       item = stamped .. ' ' .. created .. ' ' .. expires .. ' ' .. stamp .. ' ' .. value
+    elseif byte(value) == BRACE and byte(value, -1) == CLOSING and sub(key, 1, 6) == 'tasks/' then
+      local comma = value == '{}' and '' or ','
+      local head = sub(value, 1, -2)
+      item = head .. comma .. STAMP .. stamped .. ' ' .. created .. ' ' .. stamp .. '"}'
+    else
+      if sub(key, 1, 5) == 'live/' then
+        staying = staying or {}
+        staying[#staying + 1] = key
+      end
+      item = stamped .. ' ' .. created .. ' 0 ' .. stamp .. ' ' .. value
     end
-    stored[#stored + 1] = key
-    stored[#stored + 1] = item
+    stored[size + 1], stored[size + 2] = key, item
+    size = size + 2
     seen[key] = item
-    touched[#touched + 1] = '+' .. key
+    if not quiet then
+      tell(':+', key)
+    end
   end
 
   -- From here on it writes: first what may be refused, as far as no earlier commit has tried it.
-  if not tried.write then
+  if not may_write then
     if room then
       call('HDEL', meta, '')
     end
     call('HSET', meta, 'rev', stamped)
-    tried.write = stamped
+    may_write = stamped
   end
   last = stamped
-  if not quiet and not tried.record then
+  if not quiet and not may_record then
     call('PUBLISH', bell .. '?', '')
     length = call('XLEN', log)
     if length + #ARGV / HEAD - bound >= 64 then -- as many entries as there may be
@@ -257,31 +296,35 @@ local function commit(at, checks, puts, deletes, reads, signals)
       call('XTRIM', log, 'MINID', '0')
       call('HDEL', meta, '')
     end
-    tried.record = true
+    may_record = true
   end
-  if deletes > 0 and not tried.delete then
+  if deletes > 0 and not may_delete then
     call('HDEL', meta, '')
     call('ZREM', live, '')
-    tried.delete, tried.stay = true, true
+    may_delete, may_leave = true, true
   end
-  if #staying > 0 and not tried.stay then
+  if staying and not may_leave then
     call('ZREM', live, '')
-    tried.stay = true
+    may_leave = true
   end
-  if (#new > 0 or #lives > 0) and not tried.add then
+  if (added > 0 or lives) and not may_add then
     call('ZADD', index, 'XX', 0, '')
-    tried.add = true
+    may_add = true
   end
-  if deletes > 0 and not quiet and not tried.entry then
+  if deletes > 0 and not quiet and not may_enter then
     call('XADD', meta .. '?', 'NOMKSTREAM', '*', '', '')
-    tried.entry = true
+    may_enter = true
   end
 
   local function put_items()
-    all('HSET', items, stored)
-    all('ZADD', index, new)
-    all('ZADD', live, lives)
-    all('ZREM', live, staying)
+    all('HSET', items, stored, size)
+    all('ZADD', index, new, added)
+    if lives then
+      all('ZADD', live, lives, #lives)
+    end
+    if staying then
+      all('ZREM', live, staying, #staying)
+    end
   end
 
   if deletes > 0 then -- which of them were there is in the entry, so that comes last
@@ -292,8 +335,8 @@ local function commit(at, checks, puts, deletes, reads, signals)
         call('ZREM', index, key)
         if sub(key, 1, 5) == 'live/' then
           call('ZREM', live, key)
-        else
-          touched[#touched + 1] = '-' .. key
+        elseif not quiet then
+          tell(':-', key)
         end
       end
       seen[key] = false
@@ -301,26 +344,7 @@ local function commit(at, checks, puts, deletes, reads, signals)
   end
   if not quiet then
     for i = signalling, signalling + signals - 1 do
-      touched[#touched + 1] = '!' .. ARGV[i]
-    end
-    -- Who watches a key listens on its channel, on that of one of its folders, or on the root's,
-    -- which brings everything and the entry too.
-    local bells, order, everything = {}, {}, ''
-    for _, what in ipairs(touched) do
-      local told = #what .. ':' .. what
-      local scope, slash = sub(what, 2), 1
-      everything = everything .. told
-      while scope do
-        local before = bells[scope]
-        if before then
-          bells[scope] = before .. told
-        else
-          bells[scope] = told
-          order[#order + 1] = scope
-        end
-        slash = find(what, '/', slash + 1, true)
-        scope = slash and slash < #what and sub(what, 2, slash)
-      end
+      tell(':!', ARGV[i])
     end
     call('XADD', log, stamped .. '-0', 'i', id, 'e', entry, 'h', hash, 't', everything)
     call('HSET', ids, id, stamped)
@@ -328,13 +352,12 @@ local function commit(at, checks, puts, deletes, reads, signals)
     if deletes == 0 then
       put_items()
     end
-    local before = stamped .. ' ' .. (recorded or '0') .. ' '
     recorded = stamped -- told last: what is told has been written
-    for _, scope in ipairs(order) do
-      call('PUBLISH', bell .. scope, before .. bells[scope])
+    for i = 1, many do
+      call('PUBLISH', bell .. scopes[i], bells[scopes[i]])
     end
-    local own = #id + 1 .. ':=' .. id .. #entry + 1 .. ':"' .. entry
-    call('PUBLISH', bell, before .. own .. everything)
+    local own = #id + 1 .. ':=' .. id .. #entry + 1 .. ':"'
+    call('PUBLISH', bell, before .. own .. entry .. everything)
   elseif deletes == 0 then
     put_items()
   end
@@ -349,9 +372,9 @@ end
 
 local answers, at = {}, FIRST
 while at <= #ARGV do
-  local checks, puts = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
-  local deletes, reads = tonumber(ARGV[at + 6]), tonumber(ARGV[at + 7])
-  local signals = tonumber(ARGV[at + 8])
+  local c, checks, p, puts, d, deletes, r, reads, s, signals = byte(ARGV[at + 4], 1, 10)
+  checks, puts, deletes = c * 256 + checks, p * 256 + puts, d * 256 + deletes
+  reads, signals = r * 256 + reads, s * 256 + signals
   if now > latest then
     answers[#answers + 1] = {err = 'LATE ' .. text(now)}
   else
@@ -363,7 +386,7 @@ while at <= #ARGV do
     answers[#answers + 1] = answer
   end
   at = at + HEAD + 3 * (checks + puts) + deletes + reads + signals
-  if last == stamped then
+  if last == stamped and at <= #ARGV then
     now = revision
     revision = now + 1
     stamped = text(revision)
@@ -371,17 +394,14 @@ while at <= #ARGV do
 end
 
 if born then
-  local facts = {'rev', last}
-  if recorded ~= state[2] then
-    facts[3], facts[4] = 'recorded', recorded
-  end
+  local facts = recorded == state[2] and {'rev', last} or {'rev', last, 'recorded', recorded}
   if format ~= '2' then -- whoever knows only the first one must not read it
     facts[#facts + 1], facts[#facts + 2] = 'format', '2'
   end
   if not format then
     facts[#facts + 1], facts[#facts + 2] = 'born', born
   end
-  if #facts > 2 or last ~= tried.write then
+  if #facts > 2 or last ~= may_write then
     call('HSET', meta, unpack(facts))
   end
 end

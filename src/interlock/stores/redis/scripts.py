@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import ceil
+from struct import Struct
 from typing import NamedTuple, TypeAlias, cast
 
 from hiredis import pack_command
 
-from interlock.store import LOG, Change, Check, Item, Log, Range, Ref, Txn, covers
+from interlock.store import LOG, Change, Item, Log, Range, Ref, Txn, covers
 from interlock.stores.network import stamped, unstamped
 
 try:  # hashlib would load OpenSSL, a tenth of a command's time
@@ -55,6 +56,7 @@ pack = cast("Callable[[tuple[Argument, ...]], bytes]", pack_command)
 """A command as it goes over the wire.  (Its own annotation allows one word only.)"""
 
 _MICRO = 1_000_000
+_COUNTS = Struct(">5H")
 
 
 class PackedCommit(NamedTuple):
@@ -73,10 +75,12 @@ class CommitPacker:
     """
 
     def __init__(self, tail: tuple[Argument, ...], bound: int) -> None:
-        self._bound = str(bound)
         self._words = 2 + len(tail) + 3
         self._by_name = _packed(("EVALSHA", COMMIT.sha, *tail))
         self._in_full = _packed(("EVAL", COMMIT.body, *tail))
+        self._bound = {
+            room: _packed((str(bound), "room" if room else "")) for room in (True, False)
+        }
 
     def request(
         self, commits: Sequence[PackedCommit], latest: int, *, whole: bool = False
@@ -85,12 +89,14 @@ class CommitPacker:
 
         With ``whole`` it has the text of the script, for a server that does not know it.
         """
-        room = "room" if commits[0].room else ""
-        words = self._words + sum([commit.words for commit in commits])
+        words, moment = self._words, b"%d" % latest
+        for commit in commits:
+            words += commit.words
         parts = [
             b"*%d\r\n" % words,
             self._in_full if whole else self._by_name,
-            _packed((str(latest), self._bound, room)),
+            b"$%d\r\n%b\r\n" % (len(moment), moment),
+            self._bound[commits[0].room],
             *[commit.packed for commit in commits],
         ]
         return b"".join(parts)
@@ -124,14 +130,11 @@ def commit_arguments(txn: Txn) -> list[Argument]:
         _flags(txn) if txn.quiet or txn.longest is not None else "",
         txn.entry,
         txn.hash,
-        str(len(checks)),
-        str(len(puts)),
-        str(len(deletes)),
-        str(len(reads)),
-        str(len(signals)),
+        _COUNTS.pack(len(checks), len(puts), len(deletes), len(reads), len(signals)),
     ]
     for check in checks:
-        found += (check.kind, check.key, _wanted(check))
+        kind = check.kind
+        found += (kind, check.key, check.value if kind == "has" else str(check.revision))
     for put in puts:
         # Rounded up: it never expires early.
         found += (put.key, put.value, "0" if put.ttl is None else str(ceil(put.ttl * _MICRO)))
@@ -144,10 +147,6 @@ def commit_arguments(txn: Txn) -> list[Argument]:
 def _flags(txn: Txn) -> str:
     words = "quiet " if txn.quiet else ""
     return words if txn.longest is None else f"{words}longest={txn.longest}"
-
-
-def _wanted(check: Check) -> Argument:
-    return check.value if check.kind == "has" else str(check.revision)
 
 
 def load_arguments(move: str, items: Sequence[Item]) -> list[Argument]:
