@@ -84,6 +84,7 @@ _PUT = """INSERT INTO item VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6) ON CONFLICT DO UP
 _PUT_QUIETLY = """INSERT INTO item VALUES (?1, ?2, ?3, ?3, '', '', ?4) ON CONFLICT DO UPDATE SET
   value = ?2, created = iif(expires <= ?5, ?3, created), entry = iif(expires <= ?5, '', entry),
   hash = iif(expires <= ?5, '', hash), revision = ?3, expires = ?4"""
+_LOG = "INSERT INTO log VALUES (?, ?, ?, ?, ?)"
 _LATER = "SELECT revision, id, value, touched FROM log WHERE revision > ? ORDER BY revision LIMIT ?"
 _OLDEST = """SELECT max(revision) FROM
   (SELECT revision FROM log WHERE revision <= ? ORDER BY revision LIMIT ?)"""
@@ -160,7 +161,7 @@ class ReadConnection:
             found[row[0]] = make(row)
         if len(rows) < number:
             for key in keys:
-                if key.startswith(LOG):  # entries stand in another table
+                if found[key] is None and key.startswith(LOG):  # entries stand in another table
                     found[key] = self._stored(key)
         return found
 
@@ -489,9 +490,9 @@ class WriteConnection(ReadConnection):
         self._last = revision = self._last + 1
         self._jobs += 1
         starts, now = self.times()
-        id_, hash_, quiet = txn.id, txn.hash, txn.quiet
+        id_, hash_, puts, quiet = txn.id, txn.hash, txn.puts, txn.quiet
         execute, uncache, lines = self._execute, self._cache.pop, []
-        for put in txn.puts:
+        for put in puts:
             key, ttl = put.key, put.ttl
             uncache(key, None)
             lines.append("+" + key)
@@ -510,14 +511,10 @@ class WriteConnection(ReadConnection):
             return
         if txn.signals:
             lines += ["!" + key for key in txn.signals]
-        execute(
-            "INSERT INTO log VALUES (?, ?, ?, ?, ?)",
-            (revision, id_, txn.entry, hash_, "\n".join(lines)),
-        )
         entry = LOG + id_
         uncache(entry, None)
-        puts = txn.puts if self.sends_written else ()
-        self._touched.append(CommitNote(revision, entry, lines, puts))
+        execute(_LOG, (revision, id_, txn.entry, hash_, "\n".join(lines)))
+        self._touched.append(CommitNote(revision, entry, lines, puts if self.sends_written else ()))
 
     def _bound_wal(self) -> None:
         """SQLite checkpoints every 1,000 pages by itself; where that is not enough, insist."""
@@ -562,7 +559,7 @@ def item_of(row: Row) -> Item | None:
     """The item of a row, judged by the clock of this machine; None if it expired."""
     key, value, revision, created, entry, hash_, expires = row
     if expires is None:
-        return Item(key, value, revision, created, entry, hash_)
+        return Item(*row)
     left = expires - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     if left <= 0:
         return None
