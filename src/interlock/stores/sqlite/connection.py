@@ -84,7 +84,6 @@ _PUT = """INSERT INTO item VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6) ON CONFLICT DO UP
 _PUT_QUIETLY = """INSERT INTO item VALUES (?1, ?2, ?3, ?3, '', '', ?4) ON CONFLICT DO UPDATE SET
   value = ?2, created = iif(expires <= ?5, ?3, created), entry = iif(expires <= ?5, '', entry),
   hash = iif(expires <= ?5, '', hash), revision = ?3, expires = ?4"""
-_LOG = "INSERT INTO log VALUES (?, ?, ?, ?, ?)"
 _LATER = "SELECT revision, id, value, touched FROM log WHERE revision > ? ORDER BY revision LIMIT ?"
 _OLDEST = """SELECT max(revision) FROM
   (SELECT revision FROM log WHERE revision <= ? ORDER BY revision LIMIT ?)"""
@@ -490,9 +489,9 @@ class WriteConnection(ReadConnection):
         self._last = revision = self._last + 1
         self._jobs += 1
         starts, now = self.times()
-        id_, hash_, puts, quiet = txn.id, txn.hash, txn.puts, txn.quiet
+        id_, hash_, quiet = txn.id, txn.hash, txn.quiet
         execute, uncache, lines = self._execute, self._cache.pop, []
-        for put in puts:
+        for put in txn.puts:
             key, ttl = put.key, put.ttl
             uncache(key, None)
             lines.append("+" + key)
@@ -511,10 +510,14 @@ class WriteConnection(ReadConnection):
             return
         if txn.signals:
             lines += ["!" + key for key in txn.signals]
+        execute(
+            "INSERT INTO log VALUES (?, ?, ?, ?, ?)",
+            (revision, id_, txn.entry, hash_, "\n".join(lines)),
+        )
         entry = LOG + id_
         uncache(entry, None)
-        execute(_LOG, (revision, id_, txn.entry, hash_, "\n".join(lines)))
-        self._touched.append(CommitNote(revision, entry, lines, puts if self.sends_written else ()))
+        puts = txn.puts if self.sends_written else ()
+        self._touched.append(CommitNote(revision, entry, lines, puts))
 
     def _bound_wal(self) -> None:
         """SQLite checkpoints every 1,000 pages by itself; where that is not enough, insist."""
