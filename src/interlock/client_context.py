@@ -88,6 +88,9 @@ class Context:
         self._trace = validate.name(trace, "trace") if trace else ""
         self.trace = self._trace or self.runner.new_id("trc")
         self.identity = self._identity(self.runner.new_id("ses"))
+        # The services below give the object a dict of its own.  One from the beginning, which
+        # shares no keys with other objects, is the kind in which Python remembers places.
+        self.__dict__ = {**self.__dict__}
 
     @cached_property
     def sessions(self) -> Sessions:
@@ -272,11 +275,14 @@ class Context:
 
         No ttl means by our session; one that ends with this command has a ``grant_ttl`` instead.
         """
-        least = self.runner.capabilities.min_ttl
-        ttl = settings.get("ttl") if ttl is None else ttl
-        max_hold = settings.get("max_hold") if max_hold is None else max_hold
+        if settings:
+            ttl = settings.get("ttl") if ttl is None else ttl
+            max_hold = settings.get("max_hold") if max_hold is None else max_hold
         if ttl is None:
             ttl = self._grant_ttl if self.identity.joined else self._grant_ttl or GRANT_TTL
+        if ttl is None and max_hold is None:
+            return None, None
+        least = self.runner.capabilities.min_ttl
         return (
             None if ttl is None else validate.ttl(ttl, least),
             None if max_hold is None else validate.ttl(max_hold, least, "maximum hold"),

@@ -6,7 +6,9 @@ the wall side is for people and for retention only.
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -33,4 +35,8 @@ class SystemClock:
 
     def __init__(self, *, suspends: bool = True) -> None:
         going_on = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-        self.monotonic = partial(time.clock_gettime, time.CLOCK_MONOTONIC if suspends else going_on)
+        self.monotonic: Callable[[], float] = partial(
+            time.clock_gettime, time.CLOCK_MONOTONIC if suspends else going_on
+        )
+        if suspends and sys.platform == "linux":
+            self.monotonic = time.monotonic  # the same clock, read in half the time

@@ -208,9 +208,10 @@ class Settings:
         return found
 
     def _of(self, kind: str, name: str, least: float) -> Mapping[str, float]:
-        if kind not in self._named:
-            self._named[kind] = self._all(kind, least)
-        return self._named[kind].get(name) or self._named[kind][_ALL]
+        named = self._named.get(kind)
+        if named is None:
+            named = self._named[kind] = self._all(kind, least)
+        return named.get(name) or named[_ALL]
 
     def _all(self, kind: str, least: float) -> dict[str, dict[str, float]]:
         """Everything of a kind that has settings of its own, and what all others have."""

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import dis
+import sys
+import threading
 from collections.abc import Mapping
 
 import pytest
@@ -8,7 +11,7 @@ from interlock.core import codec
 from interlock.core.decision import Decision, Write
 from interlock.core.entry import Entry, decode
 from interlock.errors import OutcomeUnknown, StoreBusy, TooLarge
-from interlock.runtime.attempt import Chain, DecideOp, Draft
+from interlock.runtime.attempt import Chain, DecideOp, Draft, draft_transaction
 from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.runner import ATTEMPTS, Decided
 from interlock.steps import Commit, Op, Read, Step
@@ -362,3 +365,46 @@ def test_drafts_that_linked_the_same_give_it_back_once() -> None:
     for draft in drafts:
         chain.give_back(draft)
     assert chain.take() == ("one",)
+
+
+def test_threads_that_commit_together_leave_no_entry_unlinked() -> None:
+    """Each commit takes links and becomes one, in several threads that are often interrupted."""
+    chain, linked = Chain("wrt_1"), list[tuple[str, ...]]()
+    names = [[f"{thread}.{number}" for number in range(2000)] for thread in range(4)]
+
+    def commit(hashes: list[str]) -> None:
+        for each in hashes:
+            draft = Draft(Txn(id="txn_1", entry=b"{}", hash=each), chain.take())
+            linked.append(draft.after)
+            chain.advance(draft)
+
+    threads = [threading.Thread(target=commit, args=(hashes,)) for hashes in names]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    linked.append(chain.take())
+    assert {each for after in linked for each in after} == {each for some in names for each in some}
+
+
+def test_ids_and_entries_say_the_moment_of_the_wall_clock(stage: Testbed, far: Client) -> None:
+    moments = []
+    for _ in range(3):
+        far.run(change(far))
+        moments.append(int(stage.clock.wall() * 1000))
+        stage.clock.advance(0.25)
+    found = entries(stage)
+    assert [int(entry.id.removeprefix("txn_")[:12], 16) for entry in found] == moments
+    assert [entry.at for entry in found] == [moment / 1000 for moment in moments]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="later compilers have other limits")
+def test_no_call_of_a_commit_packs_its_keywords_into_a_dict() -> None:
+    """Python does so with more than 15 of them, and an entry then takes four times as long."""
+    used = {each.opname for each in dis.get_instructions(draft_transaction)}
+    assert "CALL_FUNCTION_EX" not in used

@@ -28,8 +28,8 @@ its links become unlinked again, once: drafts that were made together may have t
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
+from itertools import count, starmap
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeGuard, TypeVar, cast
 
 from msgspec import Struct
@@ -291,7 +291,9 @@ def draft_transaction(
     ``behind`` is the hash of the entry before it, if that is committed together with this one.
     """
     decision, limits = attempt.decision, runner.capabilities
-    deletes, txn, size = decision.deletes, runner.new_id("txn"), 0
+    deletes, signals, reads = decision.deletes, decision.signals, decision.reads
+    milliseconds = int(runner.clock.wall() * 1000)
+    txn, size = runner.new_id("txn", milliseconds), 0
     puts, digests = [], {}
     for write in decision.puts:
         key, value, ttl = write.key, codec.encode(write.value), write.ttl
@@ -302,11 +304,9 @@ def draft_transaction(
         puts.append(Put(key, value, ttl))
         if ttl is None:
             digests[key] = codec.digest(value)
-    checks: tuple[Check, ...] = ()
-    if checked:
-        checks = tuple([_check(key, item) for key, item in attempt.seen.items()])
-    lists = (checks, puts, deletes, decision.signals, decision.reads)
-    if (operations := sum(map(len, lists))) > limits.max_operations:
+    checks = tuple(starmap(_check, attempt.seen.items())) if checked else ()
+    operations = len(checks) + len(puts) + len(deletes) + len(signals) + len(reads)
+    if operations > limits.max_operations:
         raise TooLarge(
             f"this takes {operations} operations in one transaction and this store takes"
             f" {limits.max_operations}; ask for less at once"
@@ -315,34 +315,35 @@ def draft_transaction(
         quiet = Txn(id=txn, checks=checks, puts=tuple(puts), deletes=deletes, quiet=True, ends=True)
         return Draft(quiet, ())
     after = (behind,) if behind else runner.chain.take()
-    entry = codec.encode(
-        Entry(
-            id=txn,
-            at=round(runner.clock.wall(), 3),
-            writer=runner.chain.writer,
-            agent=actor.agent,
-            session=actor.session,
-            verb=decision.verb,
-            outcome=_tags[type(decision.outcome)] or str(decision.outcome),
-            thing=decision.thing,
-            trace=decision.trace or actor.trace,
-            on=attempt.on,
-            after=after,
-            saw={
-                key: None if item is None else item.hash or "blind"
-                for key, item in attempt.seen.items()
-                if not key.startswith(LIVE)
-            },
-            put=digests,
-            deleted=tuple([k for k in deletes if not k.startswith(LIVE)]) if deletes else (),
-            events=decision.events,
+    # With more than 15 keywords Python would make a dict of them, which takes four times as long.
+    made = Entry(
+        id=txn,
+        at=milliseconds / 1000,
+        writer=runner.chain.writer,
+        agent=actor.agent,
+        session=actor.session,
+        verb=decision.verb,
+        outcome=_tags[type(decision.outcome)] or str(decision.outcome),
+        thing=decision.thing,
+        trace=decision.trace or actor.trace,
+        on=attempt.on,
+        after=after,
+        saw=_saw(attempt.seen),
+        put=digests,
+        deleted=_recorded(deletes) if deletes else (),
+        events=decision.events,
+    )
+    rare = decision.via or decision.reason or decision.observed or runner.signer is not None
+    if rare or decision.took is not None:
+        made = replace(
+            made,
             via=decision.via,
             took=decision.took,
             reason=decision.reason,
             observed=decision.observed,
-            store="" if runner.signer is None else runner.signed_store,
+            store=runner.signed_store,
         )
-    )
+    entry = codec.encode(made)
     if runner.signer is not None or size + len(entry) > limits.max_bytes:
         try:
             entry = _finished(runner, entry, size)
@@ -358,13 +359,27 @@ def draft_transaction(
             checks=checks,
             puts=tuple(puts),
             deletes=deletes,
-            reads=decision.reads,
-            signals=decision.signals,
+            reads=reads,
+            signals=signals,
             ends=is_ending(decision.verb),
             longest=attempt.longest,
         ),
         after,
     )
+
+
+def _saw(seen: Mapping[str, Item | None]) -> dict[str, str | None]:
+    """For each key that was read, the hash of the entry that wrote it; liveness is no state."""
+    saw: dict[str, str | None] = {}
+    for key, item in seen.items():
+        if not key.startswith(LIVE):
+            saw[key] = None if item is None else item.hash or "blind"
+    return saw
+
+
+def _recorded(deletes: tuple[str, ...]) -> tuple[str, ...]:
+    """The deleted keys that the record names."""
+    return tuple([key for key in deletes if not key.startswith(LIVE)])
 
 
 def _finished(runner: Runner, entry: bytes, size: int) -> bytes:
@@ -459,40 +474,36 @@ class Chain:
 
     ``phase`` is the number of commits that count as made at the beginning: else writers that begin
     together would check the size of the log at the same moment.
+
+    Several threads use it without a lock: each change of the unlinked hashes is one operation on a
+    dict.  Two threads that take them at the same moment both link them, which does no harm.
     """
 
     def __init__(self, writer: str, phase: int = 0) -> None:
         self.writer = writer
-        self._phase = phase
-        self._guard = threading.Lock()
-        self._heads: list[str] = []
+        self._unlinked: dict[str, None] = {}
         self._latest = ""
-        self.count = 0
+        self._commits = count(phase + 1)
         self.on_many: Callable[[], None] | None = None
 
     def take(self) -> tuple[str, ...]:
         """The hashes that the next entry links: all unlinked ones, else the latest."""
-        with self._guard:
-            heads, self._heads = self._heads, []
-            return tuple(heads) if heads else ((self._latest,) if self._latest else ())
+        unlinked = self._unlinked
+        taken = tuple(unlinked)
+        for each in taken:
+            unlinked.pop(each, None)
+        return taken or ((self._latest,) if self._latest else ())
 
     def advance(self, draft: Draft) -> None:
         """An entry is committed; called twice if an interrupt came in between."""
         if draft.txn.quiet:
             return
-        head = draft.last or draft.txn.hash
-        with self._guard:
-            heads = self._heads
-            if head in heads:
-                return
-            self._latest = head
-            heads.append(head)
-            self.count = count = self.count + 1
-        if not (count + self._phase) % ENTRIES_BETWEEN_CHECKS and self.on_many is not None:
+        self._latest = latest = draft.last or draft.txn.hash
+        self._unlinked[latest] = None
+        if not next(self._commits) % ENTRIES_BETWEEN_CHECKS and self.on_many is not None:
             self.on_many()
 
     def give_back(self, draft: Draft | None) -> None:
         """An entry was not committed: its links are unlinked again."""
         if draft is not None:
-            with self._guard:
-                self._heads = list(dict.fromkeys((*draft.after, *self._heads)))
+            self._unlinked.update(dict.fromkeys(draft.after))

@@ -93,8 +93,10 @@ class LocalHolders:
     def __init__(self) -> None:
         self._held: dict[tuple[str, int], LocalCaller] = {}
 
-    def add(self, caller: LocalCaller, wanted: tuple[str, ...], token: int) -> None:
-        """The caller holds these."""
+    def add(self, caller: LocalCaller | None, wanted: tuple[str, ...], token: int) -> None:
+        """The caller, if it has an identity, holds these."""
+        if caller is None:
+            return
         if len(self._held) >= MOST_REMEMBERED:
             caller.holds.add(self)  # from now on it counts as a holder
             return

@@ -114,9 +114,9 @@ def patient(waiting: str) -> Callable[[Callable[P, Op[T]]], Callable[P, Op[T]]]:
 
     def decorated(call: Callable[P, Op[T]]) -> Callable[P, Op[T]]:
         def method(*args: P.args, **kwargs: P.kwargs) -> Op[T]:
-            wait = cast("float | str", kwargs.get("wait", 0))
-            if not wait:
+            if not kwargs.get("wait"):
                 return call(*args, **kwargs)
+            wait = cast("float | str", kwargs["wait"])
             context = cast("Calls[Any]", args[0]).context
             attempt: Callable[..., Op[T]] = partial(call, *args, **kwargs)
             return patiently(context, waiting, lambda left: attempt(wait=left), wait)

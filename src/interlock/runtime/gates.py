@@ -44,7 +44,7 @@ from interlock.errors import InterlockError, StoreDamaged, TooLarge
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.reads import readable
 from interlock.steps import Op, Read
-from interlock.store import Item, Range
+from interlock.store import Item, Range, Ref, Snapshot, View
 
 if TYPE_CHECKING:
     from interlock.runtime.identity import Actor
@@ -61,6 +61,22 @@ STEPS_INSIDE = 100
 FACTS_IN_NOTE = 100
 """A note of more facts stands for all gates."""
 PAGE = 100
+
+
+class WatchedView:
+    """The state that the check of a gate reads; ``trouble`` is an error of the engine."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.trouble: Exception | None = None
+
+    def read(self, *refs: Ref, longest: int | None = None) -> Snapshot:
+        """All the refs as the transaction sees them."""
+        try:
+            return self._view.read(*refs, longest=longest)
+        except Exception as error:
+            self.trouble = error
+            raise
 
 
 class GatedEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -63,11 +63,8 @@ class Lease:
         self._seconds = write.ttl or 0.0
         self._margin = margin
         self._sent = sent
-
-    @property
-    def ends(self) -> float:
+        self.ends = sent + self._seconds - margin
         """The monotonic moment at which work that relies on it must be over."""
-        return self._sent + self._seconds - self._margin
 
     @property
     def due(self) -> float:
@@ -77,11 +74,11 @@ class Lease:
     def renewed(self, sent: float) -> None:
         """A renewal sent at this moment succeeded."""
         self._sent = max(self._sent, sent)
+        self.ends = self._sent + self._seconds - self._margin
 
     def alive(self) -> bool:
         """Whether the client may still rely on it."""
-        ends = self._sent + self._seconds - self._margin  # as ``ends``: every call asks this
-        return not self.lost and self._clock.monotonic() < ends
+        return not self.lost and self._clock.monotonic() < self.ends
 
     def lose(self) -> None:
         """The lease has ended: notify the listeners, once."""

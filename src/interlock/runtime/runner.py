@@ -55,8 +55,6 @@ from interlock.store import (
     Item,
     Put,
     Range,
-    Ref,
-    Snapshot,
     Store,
     Txn,
     View,
@@ -122,6 +120,7 @@ class Runner:
         self.capabilities = store.capabilities
         self._randomness = randomness or os.urandom
         self._tails: deque[str] = _tails if randomness is None else deque()
+        self._moment = (0, "")
         self.chain = Chain(self.new_id("wtr"), self.random_below(ENTRIES_BETWEEN_CHECKS))
         self.settling = Settling(self.chain, self.clock, self.capabilities, self._jitter)
         self.token_base: int | None = None
@@ -142,13 +141,19 @@ class Runner:
 
     draft = draft_transaction
 
-    def new_id(self, prefix: str) -> str:
-        """A fresh id."""
+    def new_id(self, prefix: str, milliseconds: int | None = None) -> str:
+        """A fresh id, of this moment of the wall clock or of now."""
+        if milliseconds is None:
+            milliseconds = int(self.clock.wall() * 1000)
+        moment, digits = self._moment
+        if moment != milliseconds:
+            digits = f"{milliseconds:012x}"
+            self._moment = milliseconds, digits
         try:
             tail = self._tails.pop()
         except IndexError:
             tail = self._new_tail()
-        return f"{prefix}_{int(self.clock.wall() * 1000):012x}{tail}"
+        return f"{prefix}_{digits}{tail}"
 
     def _new_tail(self) -> str:
         """The random part of an id; of the system's randomness several are made at once.
@@ -233,23 +238,38 @@ class Runner:
         """
         if trace := TRACE.get():  # read here: the work itself may run in another task's context
             actor = Actor(actor.agent, actor.session, trace, actor.given)
+        if self.capabilities.transacts and not actor.given and self.signer is None:
+            return self._inside(deciding, actor)
+        return self._change(deciding, actor, guess or {}, urgent=urgent, hopeful=hopeful)
+
+    def _change(
+        self,
+        deciding: Callable[[], DecideOp[T]],
+        actor: Actor,
+        known: Mapping[str, Item | None],
+        *,
+        urgent: bool,
+        hopeful: bool,
+    ) -> Op[Decided[T]]:
         if actor.given:
             deciding = yield from self._relying(deciding, actor)
         if self.signer is not None and not self._store_id:
             yield from self.store_id()
         if self.capabilities.transacts:
-            done = yield from self._inside(deciding, actor)
-        else:
-            done = yield from self._optimistic(
-                deciding, actor, guess or {}, urgent=urgent, hopeful=hopeful
-            )
+            return (yield from self._inside(deciding, actor))
+        done = yield from self._optimistic(deciding, actor, known, urgent=urgent, hopeful=hopeful)
+        if done.revision is None or done.quiet or done.recheck is not None:
+            yield from self._follow_up(done, actor)
+        return done
+
+    def _follow_up(self, done: Decided[Any], actor: Actor) -> Op[None]:
+        """Check the gates that a decision may have opened; count a refusal without an entry."""
         if done.recheck is not None:
             from interlock.runtime.gates import check_gates
 
             yield from check_gates(self, actor.plain, done.recheck)
         if done.revision is None or done.quiet:
             yield from self.counted(done.outcome, actor)
-        return done
 
     def change_alone(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[Decided[T]]:
         """Carry a decision through, but leave the gates that it may have opened to the caller."""
@@ -259,7 +279,7 @@ class Runner:
 
     def _carry_out(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[Decided[T]]:
         if self.capabilities.transacts:
-            return self._inside(deciding, actor)
+            return self._inside(deciding, actor, alone=True)
         return self._optimistic(deciding, actor, {}, urgent=False, hopeful=True)
 
     def renew(self, writes: Sequence[Write]) -> Op[frozenset[str]]:
@@ -323,10 +343,13 @@ class Runner:
             known = Item(key, put.value, revision, created, txn, hash_)
         return {key: known}
 
-    def _inside(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[Decided[T]]:
-        """Decide inside one transaction of a local engine."""
-        work = LocalTransaction(self, deciding, actor)
-        for _ in range(ATTEMPTS):
+    def _inside(
+        self, deciding: Callable[[], DecideOp[T]], actor: Actor, *, alone: bool = False
+    ) -> Op[Decided[T]]:
+        """Decide inside one transaction of a local engine; ``alone`` leaves out what follows."""
+        work, attempts = LocalTransaction(self, deciding, actor), ATTEMPTS
+        while attempts:
+            attempts -= 1
             sent = self.clock.monotonic()
             try:
                 committed: Committed | None = yield Transact(work)
@@ -349,9 +372,14 @@ class Runner:
                     yield from self.settling.settle(draft, sent)
                 raise
             decision = work.attempt.decision  # type: ignore[union-attr]  # it was run
-            if committed is None:
-                return Decided(decision.outcome, None)
-            return Decided(decision.outcome, committed.revision, {}, decision.quiet, work.left)
+            done: Decided[T] = (
+                Decided(decision.outcome, None)
+                if committed is None
+                else Decided(decision.outcome, committed.revision, {}, decision.quiet, work.left)
+            )
+            if not alone and (done.revision is None or done.quiet or done.recheck is not None):
+                yield from self._follow_up(done, actor)
+            return done
         raise StoreBusy("the store keeps failing while it commits; run 'interlock doctor'")
 
     def _optimistic(  # noqa: C901 - the one loop of all commits across a network
@@ -476,22 +504,6 @@ def _gates_wait(facts: tuple[str, ...], view: View) -> bool:
     return any(view.read(*pages).ranges.values())
 
 
-class _WatchedView:
-    """The state that a transaction reads; ``trouble`` is an error of the engine."""
-
-    def __init__(self, view: View) -> None:
-        self._view = view
-        self.trouble: Exception | None = None
-
-    def read(self, *refs: Ref, longest: int | None = None) -> Snapshot:
-        """All the refs as the transaction sees them."""
-        try:
-            return self._view.read(*refs, longest=longest)
-        except Exception as error:
-            self.trouble = error
-            raise
-
-
 class LocalTransaction:
     """The work of one transaction: it may run again, and in a thread of the engine.
 
@@ -500,18 +512,22 @@ class LocalTransaction:
     fit in, of which the transaction leaves a note.
     """
 
-    attempt: Attempt | None = None
-    draft: Draft | None = None
-    more = False
-    left: Recheck | None = None
-    _gates: GateCheck | None = None
-    _off = False
+    __slots__ = (
+        *("_actor", "_deciding", "_gates", "_guard", "_off", "_runner"),
+        *("attempt", "draft", "left", "more"),
+    )
 
     def __init__(self, runner: Runner, deciding: Callable[[], DecideOp[Any]], actor: Actor) -> None:
         self._runner = runner
         self._deciding = deciding
         self._actor = actor
         self._guard = threading.Lock()
+        self._gates: GateCheck | None = None
+        self._off = False
+        self.attempt: Attempt | None = None
+        self.draft: Draft | None = None
+        self.more = False
+        self.left: Recheck | None = None
 
     def __call__(self, view: View) -> Txn | None:
         """Decide on what the transaction sees."""
@@ -547,9 +563,9 @@ class LocalTransaction:
             gates = cast("GateCheck", self._gates)
             if self._off or not gates.goes_on:
                 return self._leave(gates)
-            from interlock.runtime.gates import changed_facts
+            from interlock.runtime.gates import WatchedView, changed_facts
 
-            watched = _WatchedView(view)
+            watched = WatchedView(view)
             try:
                 attempt = decide_inside(gates.deciding(), watched)
                 txn = self._drafted(attempt) if attempt.decision.changes else None

@@ -347,7 +347,7 @@ def test_claims_that_are_lost_are_not_begun(ada: interlock.Fleet) -> None:
         with claim:
             begun.append(claim.task)
             if claim.task == "t05":
-                lease._sent = -1e9
+                lease.ends = -1e9
                 assert claim.lost
                 worker.stop()
     assert begun == names(6), "t06 and t07 were claimed ahead"

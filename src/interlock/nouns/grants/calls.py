@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from interlock.core import validate
 from interlock.nouns.grants.lock import LockTarget
 from interlock.nouns.grants.request import GrantTerms, guard_names
@@ -28,34 +30,45 @@ def acquire(
 
     The target is made, and its name validated, after the identity of the caller is known.
     """
-    names = guard_names(terms.guard) if terms.guard != () else ()
+    if terms.guard != ():
+        terms = replace(terms, guard=guard_names(terms.guard))
     gates: list[GrantGate] = []
+    if not terms.wait:
+        return _attempt(context, target, terms, gates, terms.wait)
+    return patiently(context, about, partial(_attempt, context, target, terms, gates), terms.wait)
 
-    def attempt(wait: float | str) -> Op[Any]:
-        patience = context.checked_wait(wait)
-        least = context.runner.capabilities.min_ttl
-        configured, settings = target().configured(context.settings, least)
-        ttl, max_hold = context.terms(settings, terms.ttl, terms.max_hold)
-        grants, identity = context.grants, context.identity
-        acquire: Callable[..., Op[Any]] = grants.acquire
-        if names:
-            from interlock.nouns.grants import guarded
 
-            if not gates:  # one for all attempts: it counts retries
-                gates.append(guarded.GrantGate(grants, identity, configured, names))
-            acquire = partial(guarded.acquire, grants, gates[0])
-        return acquire(
-            identity,
-            configured,
-            ttl=ttl,
-            max_hold=max_hold,
-            metadata=None if terms.metadata is None else validate.metadata(terms.metadata),
-            token=None if terms.token is None else validate.token(terms.token),
-            wait=patience,
-            given=() if terms.given == () else proofs(terms.given),
-        )
+def _attempt(
+    context: Context,
+    target: Callable[[], GrantTarget],
+    terms: GrantTerms,
+    gates: list[GrantGate],
+    wait: float | str,
+) -> Op[Any]:
+    """One attempt to acquire; all attempts of a call share its gate, which counts retries."""
+    patience = context.checked_wait(wait)
+    least = context.runner.capabilities.min_ttl
+    configured, settings = target().configured(context.settings, least)
+    ttl, max_hold = context.terms(settings, terms.ttl, terms.max_hold)
+    metadata, token, given = terms.metadata, terms.token, terms.given
+    grants, identity = context.grants, context.identity
+    acquire: Callable[..., Op[Any]] = grants.acquire
+    if terms.guard:
+        from interlock.nouns.grants import guarded
 
-    return patiently(context, about, attempt, terms.wait) if terms.wait else attempt(terms.wait)
+        if not gates:
+            gates.append(guarded.GrantGate(grants, identity, configured, tuple(terms.guard)))
+        acquire = partial(guarded.acquire, grants, gates[0])
+    return acquire(
+        identity,
+        configured,
+        ttl=ttl,
+        max_hold=max_hold,
+        metadata=None if metadata is None else validate.metadata(metadata),
+        token=None if token is None else validate.token(token),
+        wait=patience,
+        given=() if given == () else proofs(given),
+    )
 
 
 class LockCalls(Calls[D]):

@@ -157,23 +157,18 @@ class LockTarget(GrantTarget, frozen=True, gc=False):
     about: ClassVar[str] = "a wait for a lock"
 
     name: str
-    key: str = ""
-    """Its pool; the name says which."""
+    keys: tuple[str, ...] = ()  # a field, since a property takes longer
+    """Its one pool; the name says which."""
 
     def __post_init__(self) -> None:
         name = pool_name(self.name, "lock")
         force_setattr(self, "name", name)
-        force_setattr(self, "key", keys.lock(name))
+        force_setattr(self, "keys", (keys.lock(name),))
 
     @property
     def demands(self) -> tuple[Demand, ...]:
         """The whole pool."""
-        return (Demand(self.key),)
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The one pool."""
-        return (self.key,)
+        return (Demand(self.keys[0]),)
 
     @property
     def things(self) -> tuple[str, ...]:

@@ -219,7 +219,7 @@ def guard_names(guards: str | Sequence[str]) -> tuple[str, ...]:
 
 def pool_name(name: str, kind: str) -> str:
     """The name of a lock or a semaphore, as callers write it that have said which of them it is."""
-    name = validate.name(name, f"{kind} name")
+    name = validate.name(name, "lock name" if kind == "lock" else "semaphore name")
     if "/" not in name:
         return name
     prefix = "lock/" if kind == "lock" else "sem/"

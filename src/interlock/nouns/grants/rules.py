@@ -78,7 +78,7 @@ def acquire_uncontended(
     request: GrantRequest, pool: Pool | None, now: float
 ) -> Decision[Outcome] | None:
     """The most common case, which needs no other facts: there is room and no waiter."""
-    demand = request.target.demands[0]
+    (demand,) = request.target.demands
     if pool is None:
         return _take_uncontended(request, _new_pool(demand), demand, now, new=True)
     if _may_take_uncontended(request, pool, demand):

@@ -194,23 +194,18 @@ class SlotsTarget(GrantTarget, frozen=True, gc=False):
     name: str
     weight: int = 1
     capacity: int | None = None
-    key: str = ""
-    """Its pool; the name says which."""
+    keys: tuple[str, ...] = ()  # a field, since a property takes longer
+    """Its one pool; the name says which."""
 
     def __post_init__(self) -> None:
         name = pool_name(self.name, "semaphore")
         force_setattr(self, "name", name)
-        force_setattr(self, "key", keys.semaphore(name))
+        force_setattr(self, "keys", (keys.semaphore(name),))
 
     @property
     def demands(self) -> tuple[Demand, ...]:
         """The slots of one pool."""
-        return (Demand(self.key, self.weight, self.capacity),)
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The one pool."""
-        return (self.key,)
+        return (Demand(self.keys[0], self.weight, self.capacity),)
 
     @property
     def things(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys, outcomes
@@ -63,12 +64,12 @@ class OwnPools:
     def answered(self, grant: str, outcome: object) -> None:
         """The request was granted or refused."""
         if isinstance(outcome, outcomes.Granted):
-            token, granted = outcome.token or 0, self._granted
-            for key in self._requested[grant]:
-                if len(granted) < callers.MOST_REMEMBERED:
-                    granted[key, token] = None
-                else:  # most of these expired without a release
-                    self._may_have((key,))
+            token, pools = outcome.token or 0, self._requested[grant]
+            if len(self._granted) < callers.MOST_REMEMBERED:
+                for key in pools:
+                    self._granted[key, token] = None
+            else:  # most of these expired without a release
+                self._may_have(pools)
         del self._requested[grant]
 
     def unanswered(self, grant: str, *, refused: bool) -> None:
@@ -126,10 +127,9 @@ class GrantService(PendingReleases):
 
         With a ``gate`` every commit that grants or queues checks its guards.
         """
-        runner = self.runner
+        runner, actor = self.runner, identity.actor
         if (base := runner.token_base) is None:
             base = yield from runner.base()
-        actor = identity.actor
         local_caller = None if identity.caller else self.current_caller()
         request = GrantRequest(
             target=target,
@@ -145,9 +145,9 @@ class GrantService(PendingReleases):
             session_ttl=identity.session_ttl,
             listed=identity.listed,
         )
-        deadline = None
+        ends = 0.0
         if wait:
-            deadline = runner.clock.monotonic() + wait
+            ends = runner.clock.monotonic() + wait
             terms = callers.caller_terms(identity.caller, local_caller)
             request = replace(request, wait=True, indexed=terms.indexed, also=terms.also)
         own_handover, wanted = handover.current(self), target.keys
@@ -158,9 +158,11 @@ class GrantService(PendingReleases):
             own_handover.add(grant, partial(self._pending_releases, identity, target, grant))
             self.own.requested(grant, wanted)
             try:
-                outcome = yield from self._acquire(
-                    identity, request, base, deadline, given, gate=gate
-                )
+                attempt = AcquireAttempt(self, identity, request, base, given, gate)
+                done = yield from attempt.commit()
+                outcome = with_commit_token(done.outcome, base, done.revision)
+                if not isinstance(outcome, outcomes.Granted) or outcome.grant != grant:
+                    outcome = yield from attempt.followed(outcome, done.revision, ends)
                 self.own.answered(grant, outcome)
                 if pending or len(wanted) > 1:
                     outcome = yield from self._without_given_up(
@@ -178,8 +180,7 @@ class GrantService(PendingReleases):
                 own_handover.remove(grant)
                 raise
             if isinstance(outcome, outcomes.Granted):
-                if local_caller is not None:
-                    self.holders.add(local_caller, wanted, outcome.token or 0)
+                self.holders.add(local_caller, wanted, outcome.token or 0)
                 return outcome
             own_handover.remove(grant)
             if not isinstance(outcome, outcomes.Gone):
@@ -203,103 +204,6 @@ class GrantService(PendingReleases):
             # One of its pools may still have it.
             yield from self.decide(rules.abandon, actor, request, base)
         return outcome
-
-    def _acquire(
-        self,
-        identity: Identity,
-        request: GrantRequest,
-        base: int,
-        deadline: float | None,
-        given: tuple[Proof, ...],
-        *,
-        gate: GrantGate | None,
-    ) -> Op[Any]:
-        known: list[PoolReader] = []
-        guess: dict[str, Item | None] | None = None
-        if not self.runner.capabilities.transacts:  # else it reads inside of its transaction
-            guess = self._guess(request)
-            if identity.joined:
-                guess[keys.live(identity.actor.session)] = ALIVE
-        change = self.runner.change if gate is None else gate.change
-        deciding = partial(self._deciding, identity, request, base, given, known)
-        done: Decided[Any] = yield from change(deciding, identity.actor, guess)
-        outcome = done.outcome
-        if isinstance(outcome, outcomes.Granted):
-            if outcome.token is None and done.revision is not None:
-                outcome = replace(outcome, token=base + done.revision)
-            if outcome.grant != request.grant:  # an existing grant
-                outcome = yield from measured(request, outcome, always=False)
-            return outcome
-        if isinstance(outcome, outcomes.Waiting):
-            from interlock.nouns.grants.pool_wait import PoolWait  # most calls do not wait
-
-            wait = PoolWait(self, identity, request, base, given, gate=gate)
-            queued = known[-1] if known and done.revision is not None else None
-            return (yield from wait.run(deadline or 0.0, done.revision or 0, queued))
-        if isinstance(outcome, outcomes.Busy):
-            return (yield from timed(request, outcome, known[-1] if known else None))
-        return outcome
-
-    def _deciding(
-        self,
-        identity: Identity,
-        request: GrantRequest,
-        base: int,
-        given: tuple[Proof, ...],
-        known: list[PoolReader],
-    ) -> DecideOp[Outcome]:
-        """One attempt to acquire; adds its reader to ``known`` if it read more than the pool."""
-        own = (keys.live(identity.actor.session),) if identity.joined else ()
-        target, now = request.target, self.runner.clock.wall()
-        wanted = target.keys
-        items = (yield wanted + own).items
-        if own and items[own[0]] is None:
-            raise Lapsed(f"session {identity.actor.session} expired; join again")
-        for proof in given:
-            if not (yield from holds(proof, base, request.agent)):
-                return Decision(outcome=target.given_fenced(proof.thing))
-        if request.token is not None:
-            for note in (yield from break_notes(target.thing)):
-                if (note.token, note.holder) == (request.token, request.agent):
-                    return Decision(outcome=target.fenced(by=note.by, reason=note.reason))
-        decoded: dict[str, Pool | None] = {}
-        if len(wanted) == 1:
-            item = items[wanted[0]]
-            pool = None if item is None else decode_pool(item, base)
-            if (quick := rules.acquire_uncontended(request, pool, now)) is not None:
-                return quick
-            decoded = {wanted[0]: pool}
-        reader = PoolReader(self.runner, base)
-        reader.learn(items, decoded=decoded)
-        known.append(reader)
-        if request.token is not None:
-            request = yield from self._with_session_ttl(request, reader)
-        yield from reader.look_ahead(lists=request.wait)
-        decision = yield from reader.decide(lambda facts: rules.acquire(request, facts, now))
-        reader.note_written(decision)
-        return decision
-
-    def _guess(self, request: GrantRequest) -> dict[str, Item | None]:
-        """The guess that a lock is free, and a semaphore as this client left it."""
-        guess: dict[str, Item | None] = {}
-        for want in request.target.demands:
-            if want.key.startswith(keys.LOCKS):
-                guess[want.key] = None
-            else:
-                known = self.runner.recall(want.key)
-                if not known and want.capacity is None:
-                    return {}
-                guess |= known or {want.key: None}
-        return guess
-
-    def _with_session_ttl(self, request: GrantRequest, reader: PoolReader) -> ReadOp[GrantRequest]:
-        """The request with the ttl of the holder's session, which may not be the caller's."""
-        pool = reader.facts.pool(request.keys[0])
-        for grant in () if pool is None else pool.grants:
-            if (grant.token, grant.agent) == (request.token, request.agent):
-                ttl = yield from session_ttl_of(grant.session, request.session_ttl)
-                return replace(request, session_ttl=ttl)
-        return request
 
     def _release_earlier(self, grant: str) -> Op[None]:
         """Release the pending grant, before a new request."""
@@ -483,6 +387,104 @@ class GrantService(PendingReleases):
         if pool is None or pool.grant(grant) is None:
             return {}
         return {key: item.expires_in or 0.0 for key in own if (item := snapshot[key])}
+
+
+class AcquireAttempt(Struct, eq=False):
+    """One attempt of a service to carry out a request for a grant.
+
+    ``reader`` is what the decision read, if that was more than the pool.
+    """
+
+    grants: GrantService
+    identity: Identity
+    request: GrantRequest
+    base: int
+    given: tuple[Proof, ...]
+    gate: GrantGate | None
+    reader: PoolReader | None = None
+
+    def commit(self) -> Op[Decided[Any]]:
+        """Decide and commit."""
+        runner, actor = self.grants.runner, self.identity.actor
+        guess = None if runner.capabilities.transacts else self._guess(runner)
+        if self.gate is not None:
+            return self.gate.change(self._deciding, actor, guess)
+        return runner.change(self._deciding, actor, guess)
+
+    def followed(self, outcome: Outcome, revision: int | None, ends: float) -> Op[Any]:
+        """The outcome that the caller gets: after its wait, or with the time that a grant lives."""
+        request, reader = self.request, self.reader
+        if isinstance(outcome, outcomes.Granted):  # an existing grant
+            return (yield from measured(request, outcome, always=False))
+        if isinstance(outcome, outcomes.Waiting):
+            from interlock.nouns.grants.pool_wait import PoolWait  # most calls do not wait
+
+            wait = PoolWait(
+                self.grants, self.identity, request, self.base, self.given, gate=self.gate
+            )
+            queued = None if revision is None else reader
+            return (yield from wait.run(ends, revision or 0, queued))
+        if isinstance(outcome, outcomes.Busy):
+            return (yield from timed(request, outcome, reader))
+        return outcome
+
+    def _deciding(self) -> DecideOp[Outcome]:
+        identity, request, base = self.identity, self.request, self.base
+        runner, target = self.grants.runner, request.target
+        own = (keys.live(identity.actor.session),) if identity.joined else ()
+        wanted, now = target.keys, runner.clock.wall()
+        items = (yield wanted + own).items
+        if own and items[own[0]] is None:
+            raise Lapsed(f"session {identity.actor.session} expired; join again")
+        for proof in self.given:
+            if not (yield from holds(proof, base, request.agent)):
+                return Decision(outcome=target.given_fenced(proof.thing))
+        if request.token is not None:
+            for note in (yield from break_notes(target.thing)):
+                if (note.token, note.holder) == (request.token, request.agent):
+                    return Decision(outcome=target.fenced(by=note.by, reason=note.reason))
+        decoded: dict[str, Pool | None] = {}
+        if len(wanted) == 1:
+            item = items[wanted[0]]
+            pool = None if item is None else decode_pool(item, base)
+            if (quick := rules.acquire_uncontended(request, pool, now)) is not None:
+                return quick
+            decoded = {wanted[0]: pool}
+        reader = PoolReader(runner, base)
+        reader.learn(items, decoded=decoded)
+        self.reader = reader
+        if request.token is not None:
+            request = yield from _with_session_ttl(request, reader)
+        yield from reader.look_ahead(lists=request.wait)
+        decision = yield from reader.decide(partial(rules.acquire, request, now=now))
+        reader.note_written(decision)
+        return decision
+
+    def _guess(self, runner: Runner) -> dict[str, Item | None]:
+        """The guess that a lock is free, and a semaphore as this client left it."""
+        guess: dict[str, Item | None] = {}
+        for want in self.request.target.demands:
+            if want.key.startswith(keys.LOCKS):
+                guess[want.key] = None
+                continue
+            known = runner.recall(want.key)
+            if not known and want.capacity is None:
+                guess = {}
+                break
+            guess |= known or {want.key: None}
+        if self.identity.joined:
+            guess[keys.live(self.identity.actor.session)] = ALIVE
+        return guess
+
+
+def _with_session_ttl(request: GrantRequest, reader: PoolReader) -> ReadOp[GrantRequest]:
+    """The request with the ttl of the holder's session, which may not be the caller's."""
+    pool = reader.facts.pool(request.keys[0])
+    for grant in () if pool is None else pool.grants:
+        if (grant.token, grant.agent) == (request.token, request.agent):
+            ttl = yield from session_ttl_of(grant.session, request.session_ttl)
+            return replace(request, session_ttl=ttl)
+    return request
 
 
 def break_notes(thing: str) -> ReadOp[list[BreakNote]]:

@@ -160,7 +160,7 @@ class ReadConnection:
             found[row[0]] = make(row)
         if len(rows) < number:
             for key in keys:
-                if key.startswith(LOG):  # entries stand in another table
+                if found[key] is None and key.startswith(LOG):  # entries stand in another table
                     found[key] = self._stored(key)
         return found
 
@@ -562,7 +562,7 @@ def item_of(row: Row) -> Item | None:
     """The item of a row, judged by the clock of this machine; None if it expired."""
     key, value, revision, created, entry, hash_, expires = row
     if expires is None:
-        return Item(key, value, revision, created, entry, hash_)
+        return Item(*row)
     left = expires - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     if left <= 0:
         return None

@@ -263,9 +263,16 @@ class OpenFiles:
             raise StoreMissing(self.gone)
 
     def _compare(self) -> None:
-        mark = _mark(self._folder)
-        if mark == self._unchanged and mark is not None and not self._links:
-            return
+        try:
+            folder = os.stat(self._folder)
+        except OSError:
+            mark = None
+        else:
+            mark = (folder.st_dev, folder.st_ino, folder.st_mtime_ns)
+            if mark == self._unchanged and not self._links:
+                return
+            if not _settled(mark[2]):
+                mark = None
         noted = self._noted
         names = self._names[: len(noted)]
         found = [identity(name) for name in names]
@@ -298,17 +305,10 @@ class OpenFiles:
         )
 
 
-def _mark(folder: str) -> tuple[int, int, int] | None:
-    """What changes with the names in a folder; None if that cannot be relied on at this moment."""
-    try:
-        found = os.stat(folder)
-    except OSError:
-        return None
-    changed = found.st_mtime_ns
+def _settled(changed: int) -> bool:
+    """Whether a later change of a folder would show: its time is exact, and was some time ago."""
     # Whole seconds: the file system may know no finer time.
-    if not changed % _SECOND or not time.time_ns() - changed > _GRAIN:
-        return None
-    return found.st_dev, found.st_ino, changed
+    return bool(changed % _SECOND) and time.time_ns() - changed > _GRAIN
 
 
 def _header(db: apsw.Connection) -> bytes:

@@ -131,15 +131,13 @@ class Notifier:
         """Wake every process that watches a key which these changed."""
         try:
             with self.lock:
-                self._notify(commits)
+                if watched := self._list():
+                    self._notify(watched, commits)
         except OSError as error:
             # The commit stands without the folder; the backstop wakes the watchers.
             self.trouble = f"{self.folder} cannot be read ({error.strerror or error})"
 
-    def _notify(self, commits: Sequence[CommitNote]) -> None:
-        watched = self._list()
-        if not watched:
-            return
+    def _notify(self, watched: dict[str, set[str]], commits: Sequence[CommitNote]) -> None:
         concerned = self._concerned(watched, commits)
         revisions = [commit.revision for commit in commits]
         for name, idle in self.here.items():
@@ -212,7 +210,7 @@ class Notifier:
         as that stays the same.  It is kept only if the folder had been still for a while when it
         was made: two changes within one tick of the file system's clock look the same.
         """
-        folder = os.fstat(self._open())
+        folder = os.fstat(self._handle if self._handle >= 0 else self._open())
         if not folder.st_nlink:  # removed, and perhaps created again
             self._forget_folder()
             folder = os.fstat(self._open())
