@@ -59,7 +59,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
 R_co = TypeVar("R_co", covariant=True)
-C = TypeVar("C", bound="Calls[Any]")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -240,6 +239,9 @@ def plain(function: F) -> F:
     """Mark a method that both clients offer unchanged."""
     function.mark = "plain"  # type: ignore[attr-defined]
     return function
+
+
+C = TypeVar("C", bound=Calls[Any])
 
 
 def driven(kind: type[C], methods: Mapping[str, Callable[..., Any]]) -> type[C]:

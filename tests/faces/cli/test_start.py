@@ -60,6 +60,40 @@ def test_acquiring_a_lock_compiles_no_pattern(ada: Shell) -> None:
     assert _noted_by(ada, COMPILED, "lock", "acquire", "merge") == ""
 
 
+EVALUATED = """
+import builtins, sys
+evaluated, usual = [], builtins.compile
+def noting(source, *args, **kwargs):
+    if isinstance(source, str):
+        evaluated.append(source)
+    return usual(source, *args, **kwargs)
+builtins.compile = noting
+from interlock.faces.cli.main import import_msgspec
+import_msgspec()
+from interlock.faces.cli.command import run
+status = run(sys.argv[1:])
+print(*evaluated, file=sys.stderr)
+sys.exit(status)
+"""
+
+
+def test_no_annotation_is_compiled_for_locks_and_claims(ada: Shell) -> None:
+    """The first one makes all classes of ``ast``, which takes a twentieth of a command."""
+    assert ada.run("task", "add", "t1").status == 0
+    held = _noted_by(ada, EVALUATED, "lock", "acquire", "merge")
+    extended = _noted_by(ada, EVALUATED, "lock", "acquire", "merge", "--token", _token(ada, "lock"))
+    released = _noted_by(ada, EVALUATED, "lock", "release", "merge", "--token", _token(ada, "lock"))
+    claimed = _noted_by(ada, EVALUATED, "task", "next")
+    done = _noted_by(ada, EVALUATED, "task", "complete", "t1", "--token", _token(ada, "task"))
+    assert [held, extended, released, claimed, done] == [""] * 5
+
+
+def _token(shell: Shell, kind: str) -> str:
+    """The token of the lock ``merge``, or of the task ``t1``."""
+    _, shown = shell.json(kind, "show", {"lock": "merge", "task": "t1"}[kind])
+    return str(shown["token"])
+
+
 HANDED = """
 import os, sys
 before = set(sys.modules)
@@ -104,6 +138,30 @@ assert not any(isinstance(sys.modules[each.__name__], LazyModule) for each in la
 def test_a_part_of_msgspec_that_was_left_out_is_imported_when_it_is_used() -> None:
 
     done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+RESTORED = """
+import pickle, sys, typing
+from interlock.faces.cli.main import import_msgspec
+import_msgspec()
+import datetime, msgspec
+class Event(msgspec.Struct):
+    at: "datetime.datetime"
+    after: "Event | None" = None
+now = datetime.datetime.now(datetime.UTC)
+event = Event(now, Event(now))
+assert msgspec.json.decode(msgspec.json.encode(event), type=Event) == event
+assert typing.get_type_hints(Event)["after"] == Event | None
+assert pickle.loads(pickle.dumps(now)) == now
+day = datetime.datetime.strptime("2031-02-03", "%Y-%m-%d")
+assert day.date() == datetime.date(2031, 2, 3)
+assert "typing_extensions" not in sys.modules or sys.modules["typing_extensions"] is not None
+"""
+
+
+def test_annotations_and_times_work_after_the_import_of_msgspec() -> None:
+    done = subprocess.run([sys.executable, "-c", RESTORED], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
 
 

@@ -65,6 +65,8 @@ def import_msgspec() -> None:
 
     msgspec takes three names from typing_extensions, which gRPC installs; ``typing`` has them all.
     uuid, which msgspec imports, asks ``platform`` for the name of the system.
+    msgspec makes a ``ForwardRef`` only to find out whether it takes ``is_class``, as it does in
+    every Python from 3.11 on; the first one makes the 170 classes of ``ast``.
     """
     if "msgspec" in sys.modules:
         return
@@ -76,10 +78,15 @@ def import_msgspec() -> None:
     LazyModule("msgspec._json_schema", "schema", "schema_components")
     if "platform" not in sys.modules:
         LazyModule("platform").system = lambda: os.uname().sysname
-    import msgspec  # noqa: F401
+    import typing
 
-    if hidden:
-        del sys.modules["typing_extensions"]
+    made, typing.ForwardRef = typing.ForwardRef, lambda *_, **__: None  # type: ignore[assignment,misc]
+    try:
+        import msgspec  # noqa: F401
+    finally:
+        typing.ForwardRef = made  # type: ignore[misc]
+        if hidden:
+            del sys.modules["typing_extensions"]
 
 
 class LazyModule(ModuleType):
