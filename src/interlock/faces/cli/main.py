@@ -65,6 +65,7 @@ def import_msgspec() -> None:
 
     msgspec takes three names from typing_extensions, which gRPC installs; ``typing`` has them all.
     uuid, which msgspec imports, asks ``platform`` for the name of the system.
+    The datetime of Python 3.11 makes all of its classes in Python before it takes those in C.
     msgspec makes a ``ForwardRef`` only to find out whether it takes ``is_class``, as it does in
     every Python from 3.11 on; the first one makes the 170 classes of ``ast``.
     """
@@ -78,6 +79,10 @@ def import_msgspec() -> None:
     LazyModule("msgspec._json_schema", "schema", "schema_components")
     if "platform" not in sys.modules:
         LazyModule("platform").system = lambda: os.uname().sysname
+    if sys.version_info < (3, 12) and "datetime" not in sys.modules:
+        import _datetime  # type: ignore[import-not-found]
+
+        sys.modules["datetime"] = _datetime
     import typing
 
     made, typing.ForwardRef = typing.ForwardRef, lambda *_, **__: None  # type: ignore[assignment,misc]
