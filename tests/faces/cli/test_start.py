@@ -88,6 +88,21 @@ def test_no_annotation_is_compiled_for_locks_and_claims(ada: Shell) -> None:
     assert [held, extended, released, claimed, done] == [""] * 5
 
 
+WITHOUT_RE = """
+import sys
+from interlock.faces.cli.main import import_msgspec
+import_msgspec()
+from interlock.faces.cli.command import run
+status = run(sys.argv[1:])
+print(*{"ast", "re._compiler"} & {*sys.modules}, file=sys.stderr)
+sys.exit(status)
+"""
+
+
+def test_acquiring_a_lock_does_without_re(ada: Shell) -> None:
+    assert _noted_by(ada, WITHOUT_RE, "lock", "acquire", "merge") == ""
+
+
 def _token(shell: Shell, kind: str) -> str:
     """The token of the lock ``merge``, or of the task ``t1``."""
     _, shown = shell.json(kind, "show", {"lock": "merge", "task": "t1"}[kind])
@@ -126,18 +141,55 @@ import sys
 from interlock.faces.cli.main import LazyModule, import_msgspec
 import_msgspec()
 import msgspec, platform
-lazy = sys.modules["msgspec.inspect"], sys.modules["msgspec._json_schema"], platform
+import re
+lazy = sys.modules["msgspec.inspect"], sys.modules["msgspec._json_schema"], platform, re
 assert all(isinstance(each, LazyModule) for each in lazy)
 assert msgspec.json.schema(int) == {"type": "integer"}
 assert msgspec.inspect.type_info(int) == msgspec.inspect.IntType()
 assert platform.python_version() == sys.version.split()[0]
+assert re.compile("a+", re.ASCII).fullmatch("aa")[0] == "aa"
 assert not any(isinstance(sys.modules[each.__name__], LazyModule) for each in lazy)
+assert vars(re)["sub"] is sys.modules["re"].sub  # the next use need not look for it
 """
 
 
 def test_a_part_of_msgspec_that_was_left_out_is_imported_when_it_is_used() -> None:
 
     done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+PATTERNS = """
+import sys
+from interlock.faces.cli.main import LazyModule, import_msgspec
+import_msgspec()
+import msgspec, threading, typing
+assert isinstance(sys.modules["re"], LazyModule)
+Name = typing.Annotated[str, msgspec.Meta(pattern="^[a-z]+$")]
+assert msgspec.json.decode(b'"ada"', type=Name) == "ada"
+try:
+    msgspec.json.decode(b'"Ada"', type=Name)
+except msgspec.ValidationError:
+    pass
+else:
+    raise AssertionError("the pattern was ignored")
+import re
+assert not isinstance(re, LazyModule)
+assert typing.Pattern[str].__origin__ is re.Pattern and typing.Match[str].__origin__ is re.Match
+found, begin = [], threading.Barrier(8)
+later = LazyModule("colorsys")
+threads = [
+    threading.Thread(target=lambda: begin.wait() and 0 or found.append(later.rgb_to_hsv))
+    for _ in range(8)
+]
+[each.start() for each in threads]
+[each.join() for each in threads]
+assert found == [sys.modules["colorsys"].rgb_to_hsv] * 8
+"""
+
+
+def test_patterns_work_although_re_is_imported_later() -> None:
+    done = subprocess.run([sys.executable, "-c", PATTERNS], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
 
 
