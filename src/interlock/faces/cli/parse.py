@@ -15,7 +15,7 @@ import re
 import stat
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +24,10 @@ from interlock import registry
 from interlock.core import validate as checked
 from interlock.core.safe_text import quoted
 from interlock.errors import BadDuration, BadInput, TooLarge
-from interlock.runtime.operation import GREATEST, Field, Kind, Operation, fields
+from interlock.runtime.operation import GREATEST, Field, Operation, fields
+
+if TYPE_CHECKING:
+    from interlock.runtime.operation import Kind
 
 _SHORT = {"-h": "help", "-q": "quiet", "-v": "verbose"}
 _WHO = {"--agent": "INTERLOCK_AGENT", "--session": "INTERLOCK_SESSION"}
