@@ -77,7 +77,7 @@ sys.exit(status)
 """
 
 
-def test_no_annotation_is_compiled_for_locks_and_claims(ada: Shell) -> None:
+def test_no_annotation_is_compiled_for_locks_claims_and_alerts(ada: Shell) -> None:
     """The first one makes all classes of ``ast``, which takes a twentieth of a command."""
     assert ada.run("task", "add", "t1").status == 0
     held = _noted_by(ada, EVALUATED, "lock", "acquire", "merge")
@@ -85,7 +85,8 @@ def test_no_annotation_is_compiled_for_locks_and_claims(ada: Shell) -> None:
     released = _noted_by(ada, EVALUATED, "lock", "release", "merge", "--token", _token(ada, "lock"))
     claimed = _noted_by(ada, EVALUATED, "task", "next")
     done = _noted_by(ada, EVALUATED, "task", "complete", "t1", "--token", _token(ada, "task"))
-    assert [held, extended, released, claimed, done] == [""] * 5
+    sent = _noted_by(ada, EVALUATED, "alert", "build", '{"at": 1}')
+    assert [held, extended, released, claimed, done, sent] == [""] * 6
 
 
 WITHOUT_RE = """
@@ -99,8 +100,10 @@ sys.exit(status)
 """
 
 
-def test_acquiring_a_lock_does_without_re(ada: Shell) -> None:
+def test_acquiring_a_lock_and_sending_an_alert_does_without_re(ada: Shell) -> None:
     assert _noted_by(ada, WITHOUT_RE, "lock", "acquire", "merge") == ""
+    assert ada.run("subscribe", "build", "--agent", "bob").status == 0
+    assert _noted_by(ada, WITHOUT_RE, "alert", "build", '{"at": 1}') == ""
 
 
 def _token(shell: Shell, kind: str) -> str:

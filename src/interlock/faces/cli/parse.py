@@ -337,18 +337,16 @@ def _pair(key: str, text: str) -> tuple[str, object]:
 
 def _json(what: str, text: str) -> object:
     """The JSON of an argument, of a file (``@FILE``), or of stdin (``-``)."""
-    hint = _as_json(text)
+    from_file = text == "-" or text[:1] == "@"
     try:
-        if text == "-" or text[:1] == "@":
-            hint = "check its content"
-            return msgspec.json.decode(_read(text))
-        return msgspec.json.decode(text.encode())
+        return msgspec.json.decode(_read(text) if from_file else text.encode())
     except UnicodeError:
         raise BadInput(f"{what} is not UTF-8; write it in UTF-8") from None
     except OSError as error:
         reason = error.strerror or error
         raise BadInput(f"{what}: {quoted(text)} cannot be read ({reason}); name a file") from None
     except (msgspec.DecodeError, RecursionError) as error:
+        hint = "check its content" if from_file else _as_json(text)
         raise BadInput(f"{what} is not JSON ({_wrong(text, error)}); {hint}") from None
 
 
