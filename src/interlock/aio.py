@@ -33,7 +33,7 @@ from interlock.nouns.grants.held_grant import GrantHandle, take
 from interlock.nouns.grants.lock import LockTarget
 from interlock.nouns.grants.request import GrantTarget, GrantTerms
 from interlock.runtime import callers
-from interlock.runtime.calls import Awaiting, Calls, StreamSource, driven
+from interlock.runtime.calls import Awaiting, Calls, driven
 from interlock.runtime.given import Given
 from interlock.runtime.keeper import LOOK
 from interlock.steps import Op, drive_async
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from interlock.aio_requests import Requests
     from interlock.aio_tasks import Tasks
     from interlock.core.signing import Signer
+    from interlock.runtime.calls import StreamSource
     from interlock.runtime.noun import Noun
     from interlock.runtime.operation import Request
 

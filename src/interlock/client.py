@@ -35,7 +35,7 @@ from interlock.errors import InterlockError
 from interlock.nouns.fleet.calls import FleetCalls
 from interlock.nouns.grants.handover import HANDOVER, Handover
 from interlock.runtime import callers
-from interlock.runtime.calls import Blocking, Calls, StreamSource, driven
+from interlock.runtime.calls import Blocking, Calls, driven
 from interlock.runtime.given import Given
 from interlock.runtime.keeper import LOOK
 from interlock.steps import Op, drive
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from interlock.client_tasks import Tasks
     from interlock.core.signing import Signer
     from interlock.nouns.guards.poller import OutsidePoller
+    from interlock.runtime.calls import StreamSource
     from interlock.runtime.noun import Noun
     from interlock.runtime.operation import Request
 

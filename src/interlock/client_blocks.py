@@ -16,12 +16,13 @@ from interlock.errors import InterlockError, Lost, StoreClosed, StoreTrouble
 from interlock.nouns.grants.handover import HANDOVER, BlockExit, Handover
 from interlock.nouns.grants.held_grant import GrantHandle, take
 from interlock.nouns.grants.request import GrantTarget, GrantTerms
-from interlock.runtime.calls import Blocking, StreamSource
+from interlock.runtime.calls import Blocking
 from interlock.steps import drive
 from interlock.threads import background
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
+    from interlock.runtime.calls import StreamSource
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -75,6 +75,7 @@ _ENTRIES = [
     NounEntry("interlock.nouns.tasks.noun", "task", "tasks"),
     NounEntry("interlock.nouns.schedules.noun", "schedule", "schedules"),
     NounEntry("interlock.nouns.grants.lock_noun", "lock", "locks"),
+    NounEntry("interlock.nouns.grants.lock_operator_noun", "lock"),
     NounEntry("interlock.nouns.grants.semaphore_noun", "sem", "semaphores"),
     NounEntry("interlock.nouns.pipelines.noun", "pipeline", "pipelines"),
     NounEntry(

@@ -13,12 +13,13 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
     import asyncio
+    from typing import Protocol
 
     from interlock.store import (
         Answer,
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
         Watch,
         Work,
     )
+
+else:
+    Protocol = object  # to make a class of a protocol takes a tenth of a millisecond
 
 T = TypeVar("T")
 
@@ -237,8 +241,10 @@ class PrepareLiveness:
 
     def perform(self, store: Store) -> None:
         """Prepare it, without a wait."""
-        if (prepare := getattr(store, "prepare", None)) is not None:
-            prepare(self.ttls)
+        from interlock.store import can_prepare
+
+        if can_prepare(store):
+            store.prepare(self.ttls)
 
     async def perform_async(self, store: Store) -> None:
         """As ``perform``."""
@@ -310,9 +316,9 @@ class StandingMark:
 
     def perform(self, store: Maintenance) -> StoreMark | None:
         """The mark; a store that cannot be moved has none."""
-        from interlock.store import MovableStore
+        from interlock.store import can_be_moved
 
-        return store.mark() if isinstance(store, MovableStore) and store.movable else None
+        return store.mark() if can_be_moved(store) else None
 
     async def perform_async(self, store: Maintenance) -> StoreMark | None:
         """As ``perform``, in a thread."""

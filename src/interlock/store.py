@@ -81,10 +81,15 @@ means that the first one never happened and never can; a conflict has its entry 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from typing import Protocol, TypeGuard
+else:
+    Protocol = object  # to make a class of a protocol takes a tenth of a millisecond
 
 LOG = "log/"
 LIVE = "live/"
@@ -97,7 +102,6 @@ VOID = b'{"verb":"void"}'
 ENGINE_KEYS = frozenset({"meta/format", "meta/loaded", "meta/trimmed"})
 """Keys that engines use themselves: they are in no record, and no copy has them."""
 
-CheckKind: TypeAlias = Literal["absent", "exists", "at", "has"]
 Durability: TypeAlias = Literal["none", "process", "power loss"]
 
 
@@ -176,7 +180,7 @@ class Check(Struct, frozen=True, gc=False):
     """
 
     key: str
-    kind: CheckKind
+    kind: Literal["absent", "exists", "at", "has"]
     revision: int = 0
     value: bytes = b""
     created: int = 0
@@ -543,7 +547,6 @@ class Store(Engine, Maintenance, Protocol):
     """What ``connect`` opens: an engine with its maintenance."""
 
 
-@runtime_checkable
 class TransactingStore(Store, Protocol):
     """A store whose engine runs works: without conflicts."""
 
@@ -554,7 +557,13 @@ class TransactingStore(Store, Protocol):
         """Transact in an event loop: works that wait together share one durable commit."""
 
 
-@runtime_checkable
+class PreparingStore(Store, Protocol):
+    """A store that can prepare a part of a commit in advance."""
+
+    def prepare(self, ttls: Sequence[float]) -> None:
+        """Begin to make what new liveness keys with these ttls need; does not wait."""
+
+
 class MovableStore(Store, Protocol):
     """A store that can be copied to another engine, and filled from one."""
 
@@ -582,3 +591,18 @@ class MovableStore(Store, Protocol):
 
     def erase(self, move: str) -> int:
         """Delete what this move loaded, a bounded number; returns how many."""
+
+
+def can_transact(store: object) -> TypeGuard[TransactingStore]:
+    """Whether the engine of a store runs works."""
+    return hasattr(store, "transact")
+
+
+def can_prepare(store: object) -> TypeGuard[PreparingStore]:
+    """Whether a store can prepare a part of a commit."""
+    return hasattr(store, "prepare")
+
+
+def can_be_moved(store: object) -> TypeGuard[MovableStore]:
+    """Whether a store can be copied to another engine, and filled from one."""
+    return getattr(store, "movable", False)

@@ -16,7 +16,8 @@ from interlock import aio, guard, registry
 from interlock.errors import NotAllowed
 from interlock.faces.cli.help import operation_help
 from interlock.nouns.fleet.noun import InitRequest
-from interlock.nouns.grants.lock_noun import LockAcquire, LockRun
+from interlock.nouns.grants.lock_noun import LockAcquire
+from interlock.nouns.grants.lock_operator_noun import LockRun
 from interlock.nouns.guards.allowed import allow
 from interlock.nouns.guards.guard import digest
 from interlock.nouns.guards.noun import GuardsCheck, GuardsDefine

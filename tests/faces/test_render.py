@@ -12,7 +12,7 @@ from interlock.core.decision import Event
 from interlock.core.entry import RecordLine
 from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockFenced, LockNotOwner, LockView
-from interlock.nouns.grants.lock_noun import LockList
+from interlock.nouns.grants.lock_operator_noun import LockList
 from interlock.nouns.messages import query as queries
 from interlock.nouns.messages.message import Received
 from interlock.nouns.record.noun import Entries

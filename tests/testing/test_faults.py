@@ -6,7 +6,7 @@ import pytest
 
 import interlock
 from interlock.errors import OutcomeUnknown
-from interlock.store import Check, Committed, Conflict, Put, TransactingStore, Txn
+from interlock.store import Check, Committed, Conflict, Put, Txn, can_transact
 from interlock.stores.memory import MemoryStore
 from interlock.testing.clock import FakeClock
 from interlock.testing.conformance import Conformance, Place
@@ -59,7 +59,7 @@ class TestWithoutFaults(Conformance):
 
 
 def test_it_is_not_local(faulty: FaultyStore) -> None:
-    assert not isinstance(faulty, TransactingStore)
+    assert not can_transact(faulty)
     assert not faulty.capabilities.transacts
 
 

@@ -175,7 +175,6 @@ class Proof(Struct, frozen=True, kw_only=True):
 
 
 T = TypeVar("T")
-F = TypeVar("F", bound="Facts")
 
 MANY = 1_000_000
 
@@ -233,6 +232,9 @@ class Facts:
     def rely_on(self, wanted: Iterable[str]) -> None:
         """Have the commit check that these keys are as they were read."""
         self.relied.update(dict.fromkeys(wanted))
+
+
+F = TypeVar("F", bound=Facts)
 
 
 class Changes(Generic[F]):

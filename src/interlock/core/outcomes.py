@@ -11,28 +11,11 @@ the commands for locks need not import.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from msgspec import Struct, field
 
 from interlock.core.decision import Refusal, Success
-
-What: TypeAlias = Literal[
-    "agent",
-    "message",
-    "query",
-    "decision",
-    "pipeline",
-    "definition",
-    "swarm",
-    "request",
-    "quarantine",
-    "schedule",
-    "merge",
-    "budget",
-    "shared value",
-]
-"""The things that can be unknown."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -160,7 +143,21 @@ class Unknown(Refusal, frozen=True, kw_only=True):
 
     http_status = 404
 
-    what: What
+    what: Literal[
+        "agent",
+        "message",
+        "query",
+        "decision",
+        "pipeline",
+        "definition",
+        "swarm",
+        "request",
+        "quarantine",
+        "schedule",
+        "merge",
+        "budget",
+        "shared value",
+    ]
     unknown: tuple[str, ...]
 
 

@@ -30,7 +30,6 @@ from typing import (
     Concatenate,
     Generic,
     ParamSpec,
-    Protocol,
     Self,
     TypeVar,
     cast,
@@ -43,7 +42,7 @@ from interlock.runtime.given import Given, fenced, proofs
 from interlock.steps import Op
 
 if TYPE_CHECKING:
-    from typing import overload
+    from typing import Protocol, overload
 
     from typing_extensions import TypeVar as TypeVarWithDefault
 
@@ -57,9 +56,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
-T_co = TypeVar("T_co", covariant=True)
-R_co = TypeVar("R_co", covariant=True)
-C = TypeVar("C", bound="Calls[Any]")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -138,24 +134,25 @@ def patiently(
     return outage.through(lambda left: next(attempts) or attempt(left), patience)
 
 
-class StreamSource(Protocol[T_co, R_co]):
-    """What a stream reads from."""
-
-    @property
-    def about(self) -> str:
-        """The name of the stream in log lines about a store that does not answer."""
-
-    def take(self, timeout: float | None) -> Op[R_co]:
-        """Return the next values as soon as there are some; none when the time is up."""
-
-    def each(self, taken: Any) -> Iterable[T_co]:  # noqa: ANN401 - what ``take`` returned
-        """The values one by one."""
-
-    def close(self) -> None:
-        """Stop watching."""
-
-
 if TYPE_CHECKING:
+    T_co = TypeVar("T_co", covariant=True)
+    R_co = TypeVar("R_co", covariant=True)
+
+    class StreamSource(Protocol[T_co, R_co]):
+        """What a stream reads from."""
+
+        @property
+        def about(self) -> str:
+            """The name of the stream in log lines about a store that does not answer."""
+
+        def take(self, timeout: float | None) -> Op[R_co]:
+            """Return the next values as soon as there are some; none when the time is up."""
+
+        def each(self, taken: Any) -> Iterable[T_co]:  # noqa: ANN401 - what ``take`` returned
+            """The values one by one."""
+
+        def close(self) -> None:
+            """Stop watching."""
 
     class Call(Generic[P, T]):
         """A call, as each client offers it."""
@@ -240,6 +237,9 @@ def plain(function: F) -> F:
     """Mark a method that both clients offer unchanged."""
     function.mark = "plain"  # type: ignore[attr-defined]
     return function
+
+
+C = TypeVar("C", bound=Calls[Any])
 
 
 def driven(kind: type[C], methods: Mapping[str, Callable[..., Any]]) -> type[C]:

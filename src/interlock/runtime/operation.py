@@ -31,12 +31,12 @@ from interlock.errors import NotAllowed
 if TYPE_CHECKING:
     from interlock.steps import Op
 
-Kind: TypeAlias = Literal[
-    "name", "names", "text", "int", "duration", "json", "flag", "count", "things", "command",
-    "body", "values", "grants", "path", "patterns",
-]  # fmt: skip
-Need: TypeAlias = Literal["nothing", "store", "agent", "session"]
-"""What a command needs: each one includes those before it; a ``session`` knows its agent."""
+    Kind: TypeAlias = Literal[
+        "name", "names", "text", "int", "duration", "json", "flag", "count", "things", "command",
+        "body", "values", "grants", "path", "patterns",
+    ]  # fmt: skip
+    Need: TypeAlias = Literal["nothing", "store", "agent", "session"]
+    """What a command needs: each one includes those before it; a ``session`` knows its agent."""
 
 Duration: TypeAlias = str | float
 

@@ -60,6 +60,58 @@ def test_acquiring_a_lock_compiles_no_pattern(ada: Shell) -> None:
     assert _noted_by(ada, COMPILED, "lock", "acquire", "merge") == ""
 
 
+EVALUATED = """
+import builtins, sys
+evaluated, usual = [], builtins.compile
+def noting(source, *args, **kwargs):
+    if isinstance(source, str):
+        evaluated.append(source)
+    return usual(source, *args, **kwargs)
+builtins.compile = noting
+from interlock.faces.cli.main import import_msgspec
+import_msgspec()
+from interlock.faces.cli.command import run
+status = run(sys.argv[1:])
+print(*evaluated, file=sys.stderr)
+sys.exit(status)
+"""
+
+
+def test_no_annotation_is_compiled_for_locks_claims_and_alerts(ada: Shell) -> None:
+    """The first one makes all classes of ``ast``, which takes a twentieth of a command."""
+    assert ada.run("task", "add", "t1").status == 0
+    held = _noted_by(ada, EVALUATED, "lock", "acquire", "merge")
+    extended = _noted_by(ada, EVALUATED, "lock", "acquire", "merge", "--token", _token(ada, "lock"))
+    released = _noted_by(ada, EVALUATED, "lock", "release", "merge", "--token", _token(ada, "lock"))
+    claimed = _noted_by(ada, EVALUATED, "task", "next")
+    done = _noted_by(ada, EVALUATED, "task", "complete", "t1", "--token", _token(ada, "task"))
+    sent = _noted_by(ada, EVALUATED, "alert", "build", '{"at": 1}')
+    assert [held, extended, released, claimed, done, sent] == [""] * 6
+
+
+WITHOUT_RE = """
+import sys
+from interlock.faces.cli.main import import_msgspec
+import_msgspec()
+from interlock.faces.cli.command import run
+status = run(sys.argv[1:])
+print(*{"ast", "re._compiler"} & {*sys.modules}, file=sys.stderr)
+sys.exit(status)
+"""
+
+
+def test_acquiring_a_lock_and_sending_an_alert_does_without_re(ada: Shell) -> None:
+    assert _noted_by(ada, WITHOUT_RE, "lock", "acquire", "merge") == ""
+    assert ada.run("subscribe", "build", "--agent", "bob").status == 0
+    assert _noted_by(ada, WITHOUT_RE, "alert", "build", '{"at": 1}') == ""
+
+
+def _token(shell: Shell, kind: str) -> str:
+    """The token of the lock ``merge``, or of the task ``t1``."""
+    _, shown = shell.json(kind, "show", {"lock": "merge", "task": "t1"}[kind])
+    return str(shown["token"])
+
+
 HANDED = """
 import os, sys
 before = set(sys.modules)
@@ -92,18 +144,79 @@ import sys
 from interlock.faces.cli.main import LazyModule, import_msgspec
 import_msgspec()
 import msgspec, platform
-lazy = sys.modules["msgspec.inspect"], sys.modules["msgspec._json_schema"], platform
+import re
+lazy = sys.modules["msgspec.inspect"], sys.modules["msgspec._json_schema"], platform, re
 assert all(isinstance(each, LazyModule) for each in lazy)
 assert msgspec.json.schema(int) == {"type": "integer"}
 assert msgspec.inspect.type_info(int) == msgspec.inspect.IntType()
 assert platform.python_version() == sys.version.split()[0]
+assert re.compile("a+", re.ASCII).fullmatch("aa")[0] == "aa"
 assert not any(isinstance(sys.modules[each.__name__], LazyModule) for each in lazy)
+assert vars(re)["sub"] is sys.modules["re"].sub  # the next use need not look for it
 """
 
 
 def test_a_part_of_msgspec_that_was_left_out_is_imported_when_it_is_used() -> None:
 
     done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+PATTERNS = """
+import sys
+from interlock.faces.cli.main import LazyModule, import_msgspec
+import_msgspec()
+import msgspec, threading, typing
+assert isinstance(sys.modules["re"], LazyModule)
+Name = typing.Annotated[str, msgspec.Meta(pattern="^[a-z]+$")]
+assert msgspec.json.decode(b'"ada"', type=Name) == "ada"
+try:
+    msgspec.json.decode(b'"Ada"', type=Name)
+except msgspec.ValidationError:
+    pass
+else:
+    raise AssertionError("the pattern was ignored")
+import re
+assert not isinstance(re, LazyModule)
+assert typing.Pattern[str].__origin__ is re.Pattern and typing.Match[str].__origin__ is re.Match
+found, begin = [], threading.Barrier(8)
+later = LazyModule("colorsys")
+threads = [
+    threading.Thread(target=lambda: begin.wait() and 0 or found.append(later.rgb_to_hsv))
+    for _ in range(8)
+]
+[each.start() for each in threads]
+[each.join() for each in threads]
+assert found == [sys.modules["colorsys"].rgb_to_hsv] * 8
+"""
+
+
+def test_patterns_work_although_re_is_imported_later() -> None:
+    done = subprocess.run([sys.executable, "-c", PATTERNS], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+RESTORED = """
+import pickle, sys, typing
+from interlock.faces.cli.main import import_msgspec
+import_msgspec()
+import datetime, msgspec
+class Event(msgspec.Struct):
+    at: "datetime.datetime"
+    after: "Event | None" = None
+now = datetime.datetime.now(datetime.UTC)
+event = Event(now, Event(now))
+assert msgspec.json.decode(msgspec.json.encode(event), type=Event) == event
+assert typing.get_type_hints(Event)["after"] == Event | None
+assert pickle.loads(pickle.dumps(now)) == now
+day = datetime.datetime.strptime("2031-02-03", "%Y-%m-%d")
+assert day.date() == datetime.date(2031, 2, 3)
+assert "typing_extensions" not in sys.modules or sys.modules["typing_extensions"] is not None
+"""
+
+
+def test_annotations_and_times_work_after_the_import_of_msgspec() -> None:
+    done = subprocess.run([sys.executable, "-c", RESTORED], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
 
 

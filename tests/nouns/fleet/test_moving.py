@@ -37,7 +37,17 @@ from interlock.nouns.fleet.store_noun import StoreCopied
 from interlock.nouns.record.verify import verify
 from interlock.runtime.runner import Runner
 from interlock.steps import drive
-from interlock.store import ENGINE_KEYS, Item, Log, MovableStore, Put, Range, Store, StoreMark
+from interlock.store import (
+    ENGINE_KEYS,
+    Item,
+    Log,
+    MovableStore,
+    Put,
+    Range,
+    Store,
+    StoreMark,
+    can_be_moved,
+)
 from interlock.stores import open_store
 from interlock.stores.memory import MemoryStore
 from interlock.stores.sqlite import SQLiteStore
@@ -328,7 +338,7 @@ def test_a_holder_outlives_a_move_that_is_taken_back_within_its_time(
 ) -> None:
     mark = StoreMark(state="moving", place="there", move="mov_1")
     with closing(open_store(url)) as store:
-        assert isinstance(store, MovableStore)
+        assert can_be_moved(store)
         ttl = store.capabilities.min_ttl + 1
         with interlock.connect(url, agent="ada", ttl=ttl) as ada, ada.lock("merge") as held:
             store.set_mark(mark, None)

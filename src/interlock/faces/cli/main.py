@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import RLock
 
 from interlock.faces.cli.warm import hand_over
 
@@ -20,6 +21,8 @@ else:
 
 BROKEN_PIPE = 141
 UNWRITTEN = 4
+_replacing = RLock()  # a signal handler may use one, too
+"""Held by a thread that takes a ``LazyModule`` away: others may use the same one first."""
 
 
 def main() -> None:
@@ -65,6 +68,10 @@ def import_msgspec() -> None:
 
     msgspec takes three names from typing_extensions, which gRPC installs; ``typing`` has them all.
     uuid, which msgspec imports, asks ``platform`` for the name of the system.
+    typing and msgspec take two types and one function of ``re``, which a command rarely uses.
+    The datetime of Python 3.11 makes all of its classes in Python before it takes those in C.
+    msgspec makes a ``ForwardRef`` only to find out whether it takes ``is_class``, as it does in
+    every Python from 3.11 on; the first one makes the 170 classes of ``ast``.
     """
     if "msgspec" in sys.modules:
         return
@@ -76,10 +83,30 @@ def import_msgspec() -> None:
     LazyModule("msgspec._json_schema", "schema", "schema_components")
     if "platform" not in sys.modules:
         LazyModule("platform").system = lambda: os.uname().sysname
-    import msgspec  # noqa: F401
+    if "re" not in sys.modules:
+        _import_re_later()
+    if sys.version_info < (3, 12) and "datetime" not in sys.modules:
+        import _datetime  # type: ignore[import-not-found]
 
-    if hidden:
-        del sys.modules["typing_extensions"]
+        sys.modules["datetime"] = _datetime
+    import typing
+
+    made, typing.ForwardRef = typing.ForwardRef, lambda *_, **__: None  # type: ignore[assignment,misc]
+    try:
+        import msgspec  # noqa: F401
+    finally:
+        typing.ForwardRef = made  # type: ignore[misc]
+        if hidden:
+            del sys.modules["typing_extensions"]
+
+
+def _import_re_later() -> None:
+    later = LazyModule("re", "compile")
+    if sys.version_info < (3, 13):  # since then typing takes no types of re when it is imported
+        import _sre  # type: ignore[import-not-found]
+
+        nothing = _sre.compile("", 0, [1], 0, {}, ())  # as re makes it of an empty pattern
+        later.__dict__.update(Pattern=type(nothing), Match=type(nothing.match("")))
 
 
 class LazyModule(ModuleType):
@@ -104,9 +131,12 @@ class LazyModule(ModuleType):
     def _imported(self) -> ModuleType:
         from importlib import import_module
 
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        return import_module(self.__name__)
+        with _replacing:
+            if sys.modules.get(self.__name__) is self:
+                del sys.modules[self.__name__]
+        module = import_module(self.__name__)
+        self.__dict__.update(module.__dict__)
+        return module
 
     def _calling(self, function: str) -> object:
         return lambda *a, **k: getattr(self._imported(), function)(*a, **k)  # noqa: PLW0108

@@ -8,13 +8,14 @@ name of an option of every command (``record log --trace``), the operation's mea
 A list of names before another argument (``send ada bob 'it works'``) leaves the last word to it.
 """
 
-# Annotations are no strings here: reading those of Common would take half a millisecond.
+from __future__ import annotations
+
 import os
 import re
 import stat
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -23,7 +24,10 @@ from interlock import registry
 from interlock.core import validate as checked
 from interlock.core.safe_text import quoted
 from interlock.errors import BadDuration, BadInput, TooLarge
-from interlock.runtime.operation import GREATEST, Field, Operation, Request, fields, option
+from interlock.runtime.operation import GREATEST, Field, Operation, fields
+
+if TYPE_CHECKING:
+    from interlock.runtime.operation import Kind
 
 _SHORT = {"-h": "help", "-q": "quiet", "-v": "verbose"}
 _WHO = {"--agent": "INTERLOCK_AGENT", "--session": "INTERLOCK_SESSION"}
@@ -34,40 +38,46 @@ _WORDS = r"[A-Za-z][A-Za-z0-9_ ./-]{0,39}"
 _LARGEST = 64 * 1024 * 1024
 
 
-class Common(Request, frozen=True, kw_only=True):
-    """The options of every command."""
+class Common(Struct, frozen=True, kw_only=True):
+    """The values of the options of every command."""
 
-    store: Annotated[
-        str | None,
-        option(
-            "text", "a path, redis://HOST, etcd://HOST or git+ssh://HOST/PATH (or INTERLOCK_STORE)"
-        ),
-    ] = None
-    agent: Annotated[str | None, option("name", "who you are (or INTERLOCK_AGENT)")] = None
-    session: Annotated[
-        str | None, option("name", "the session to act in (or INTERLOCK_SESSION)")
-    ] = None
-    trace: Annotated[
-        str | None, option("name", "a trace id for the entries in the record (or INTERLOCK_TRACE)")
-    ] = None
-    key: Annotated[
-        str | None,
-        option(
-            "text", "a key that signs for you, in the record and in requests (or INTERLOCK_KEY)"
-        ),
-    ] = None
-    no_retry: Annotated[
-        bool, option("flag", "end a wait with an error when the store does not answer for 10 s")
-    ] = False
-    json: Annotated[bool, option("flag", "one JSON object on stdout, errors too")] = False
-    quiet: Annotated[
-        bool, option("flag", "print only the result: a token, an id, an answer, a list")
-    ] = False
-    verbose: Annotated[int, option("count", "log to stderr; twice for debug messages")] = 0
-    help: Annotated[bool, option("flag", "this text")] = False
+    store: str | None = None
+    agent: str | None = None
+    session: str | None = None
+    trace: str | None = None
+    key: str | None = None
+    no_retry: bool = False
+    json: bool = False
+    quiet: bool = False
+    verbose: int = 0
+    help: bool = False
 
 
-COMMON = fields(Common)
+# No annotations, as a request has them: to make and read these takes a third of a millisecond.
+_DESCRIBED: dict[str, tuple[Kind, str]] = {
+    "store": (
+        "text",
+        "a path, redis://HOST, etcd://HOST or git+ssh://HOST/PATH (or INTERLOCK_STORE)",
+    ),
+    "agent": ("name", "who you are (or INTERLOCK_AGENT)"),
+    "session": ("name", "the session to act in (or INTERLOCK_SESSION)"),
+    "trace": ("name", "a trace id for the entries in the record (or INTERLOCK_TRACE)"),
+    "key": ("text", "a key that signs for you, in the record and in requests (or INTERLOCK_KEY)"),
+    "no_retry": ("flag", "end a wait with an error when the store does not answer for 10 s"),
+    "json": ("flag", "one JSON object on stdout, errors too"),
+    "quiet": ("flag", "print only the result: a token, an id, an answer, a list"),
+    "verbose": ("count", "log to stderr; twice for debug messages"),
+    "help": ("flag", "this text"),
+}
+
+
+def _common(name: str, kind: Kind, text: str) -> Field:
+    default = getattr(Common(), name)
+    return Field(name, name, kind, text, positional=False, required=False, default=default)
+
+
+COMMON = tuple(_common(name, *described) for name, described in _DESCRIBED.items())
+"""The options of every command, as those of a request are described."""
 
 
 class Parsed(Struct, frozen=True):
@@ -327,18 +337,16 @@ def _pair(key: str, text: str) -> tuple[str, object]:
 
 def _json(what: str, text: str) -> object:
     """The JSON of an argument, of a file (``@FILE``), or of stdin (``-``)."""
-    hint = _as_json(text)
+    from_file = text == "-" or text[:1] == "@"
     try:
-        if text == "-" or text[:1] == "@":
-            hint = "check its content"
-            return msgspec.json.decode(_read(text))
-        return msgspec.json.decode(text.encode())
+        return msgspec.json.decode(_read(text) if from_file else text.encode())
     except UnicodeError:
         raise BadInput(f"{what} is not UTF-8; write it in UTF-8") from None
     except OSError as error:
         reason = error.strerror or error
         raise BadInput(f"{what}: {quoted(text)} cannot be read ({reason}); name a file") from None
     except (msgspec.DecodeError, RecursionError) as error:
+        hint = "check its content" if from_file else _as_json(text)
         raise BadInput(f"{what} is not JSON ({_wrong(text, error)}); {hint}") from None
 
 

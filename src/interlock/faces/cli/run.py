@@ -101,7 +101,7 @@ def _in_worktree(parsed: Parsed, request: RunRequest, stopped: Callable[[], None
 def lock_run(parsed: Parsed) -> int:
     """Run a program while holding a lock, as flock(1) does."""
     from interlock.nouns.grants.lock import LockTarget
-    from interlock.nouns.grants.lock_noun import LockRun
+    from interlock.nouns.grants.lock_operator_noun import LockRun
 
     request: LockRun = parsed.request
     target = LockTarget(request.lock)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from interlock.faces.json_output import complete, encoded, iso
 from interlock.nouns.agents.noun import AgentsList
 from interlock.nouns.fleet.noun import HealthRequest
-from interlock.nouns.grants.lock_noun import LocksList
+from interlock.nouns.grants.lock_operator_noun import LocksList
 from interlock.nouns.grants.semaphore_noun import SemaphoresList
 from interlock.nouns.messages.decision_noun import DecisionsList
 from interlock.nouns.pipelines.noun import PipelinesList

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 import msgspec
 
@@ -62,7 +61,7 @@ def last_report(session: str) -> Op[report_rules.Reported | report_rules.Unrepor
     )
 
 
-class _Before(NamedTuple):
+class _Before(msgspec.Struct, frozen=True):
     """The report before a wait for work."""
 
     update: report_rules.ReportUpdate | None
@@ -187,7 +186,7 @@ class StatusReporter:
         self._who = actor
         now = self._clock.monotonic()
         if self._before is not None and self._before.update is not None:
-            self._before = self._before._replace(due=now)
+            self._before = msgspec.structs.replace(self._before, due=now)
         if self._update is not None:
             self._due = now
 

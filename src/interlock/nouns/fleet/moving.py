@@ -53,6 +53,7 @@ from interlock.store import (
     Snapshot,
     Store,
     StoreMark,
+    can_be_moved,
 )
 
 if TYPE_CHECKING:
@@ -521,7 +522,7 @@ def _fingerprint(item: Item) -> bytes:
 
 
 def _movable(store: Store, place: str) -> MovableStore:
-    if not isinstance(store, MovableStore) or not store.movable:
+    if not can_be_moved(store):
         raise BadInput(
             f"{place}: the engine {store.capabilities.engine} cannot be copied; name another store"
         )

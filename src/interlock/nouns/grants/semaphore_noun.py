@@ -6,17 +6,8 @@ from interlock.core import keys
 from interlock.core.outcomes import GuardBlocked, Listing, NoGuard
 from interlock.core.validate import CAPACITY
 from interlock.nouns.grants import semaphore as semaphore_types
-from interlock.nouns.grants.lock_noun import (
-    Command,
-    Guards,
-    MaxHold,
-    Metadata,
-    RunTtl,
-    Token,
-    Ttl,
-    Wait,
-    Why,
-)
+from interlock.nouns.grants.lock_noun import Guards, MaxHold, Metadata, Token, Ttl, Wait
+from interlock.nouns.grants.lock_operator_noun import Command, RunTtl, Why
 from interlock.nouns.grants.semaphore import SemaphoreView
 from interlock.runtime.noun import KeyKind, Noun
 from interlock.runtime.operation import Duration, Operation, Request, option, waits

@@ -9,7 +9,7 @@ from interlock.runtime.text import ago, as_json, lasting, listed, since, state, 
 
 if TYPE_CHECKING:
     from interlock.nouns.grants.lock import LockView
-    from interlock.nouns.grants.lock_noun import LockList
+    from interlock.nouns.grants.lock_operator_noun import LockList
     from interlock.nouns.grants.semaphore import SemaphoreView, Slots
     from interlock.nouns.grants.semaphore_noun import SemaphoreList
     from interlock.runtime.text import Paint, Text

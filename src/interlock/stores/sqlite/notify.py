@@ -30,7 +30,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -106,7 +106,12 @@ class Notice(Struct, frozen=True, array_like=True, gc=False):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Notice).decode
+
+
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[Notice]:
+    """Made with the first socket: a command that waits for nothing needs none."""
+    return msgspec.msgpack.Decoder(Notice)
 
 
 class Notifier:
@@ -285,6 +290,7 @@ class NotifySocket:
         """Whether the listener knows already, since the commit was in its own event loop."""
         self.skipped: set[int] = set()
         """Commits of this process that its listener was not notified of."""
+        _decoder()  # not when the first datagram comes, which wakes a waiter
         import select
         import socket
 
@@ -430,7 +436,8 @@ def notices_of(datagrams: list[bytes]) -> list[Notice] | None:
     if not datagrams or len(datagrams) >= MANY or LOOK in datagrams:
         return None
     try:
-        return [_decode(each) for each in datagrams]
+        decode = _decoder().decode
+        return [decode(each) for each in datagrams]
     except msgspec.MsgspecError:  # an odd datagram
         return None
 

@@ -53,7 +53,6 @@ from interlock.store import Committed, Work
 from interlock.stores.sqlite.connection import WriteConnection, WriteJob
 from interlock.stores.sqlite.files import make_side_folder
 from interlock.stores.sqlite.notify import CommitNote
-from interlock.threads import background
 
 if TYPE_CHECKING:
     import asyncio
@@ -231,6 +230,8 @@ class Writer:
                 raise StoreClosed("this store was closed; connect again")
             self._queue.extend(jobs)
             if self._thread is None or not self._thread.is_alive():
+                from interlock.threads import background  # a short command starts none
+
                 self._thread = background(self._serve, "interlock-writer")
                 self._thread.start()
             self._call()

@@ -23,7 +23,7 @@ from interlock.store import (
     Range,
     Resync,
     Store,
-    TransactingStore,
+    can_transact,
     void,
 )
 from interlock.testing.conformance.place import (
@@ -336,7 +336,7 @@ class Commits(Suite):
             assert set(at_once(*works)) == {_value(store.read(key)[key])}
 
     def test_offers_transact_exactly_if_it_says_so(self, store: Store) -> None:
-        assert store.capabilities.transacts is isinstance(store, TransactingStore)
+        assert store.capabilities.transacts is can_transact(store)
         assert store.capabilities.transacts is self.local, (
             "take LocalConformance for one that transacts"
         )

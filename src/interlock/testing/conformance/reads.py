@@ -18,6 +18,7 @@ from interlock.store import (
     Store,
     TransactingStore,
     Watch,
+    can_transact,
 )
 from interlock.testing.conformance.place import (
     PATIENCE,
@@ -255,7 +256,7 @@ class Trimming(Suite):
         assert [item.revision > last for item in _log(store)] == [True]
 
     def test_trimming_is_bounded_and_goes_from_the_oldest_on(self, store: Store) -> None:
-        if isinstance(store, TransactingStore):  # where many share one durable write
+        if can_transact(store):  # where many share one durable write
             asyncio.run(_write_together(store, 1100))
         else:
             for _ in range(1100):
