@@ -482,7 +482,11 @@ class WatchIndex:
 
         What it has ``written`` is for signals, and for a ``take`` that began before ``sent``.
         """
+        tops = self._tops
+        everything = "" in tops
         for line in lines:
+            if not everything and line[1 : line.find("/") + 1] not in tops:
+                continue  # as most of what a commit writes
             key, deleted = line[1:], line[0] == "-"
             for watch in self._watching(key):
                 if revision > watch.signalled:
@@ -500,7 +504,7 @@ class WatchIndex:
         """The watches that cover this key: by itself, by one of its folders, or by everything."""
         by_scope, place = self._by_scope, key.find("/")
         if key[: place + 1] not in self._tops and "" not in self._tops:
-            return ()  # as most of what a commit writes
+            return ()
         found = [*by_scope.get(key, ()), *by_scope.get("", ())]
         while place >= 0:
             if watches := by_scope.get(key[: place + 1]):
