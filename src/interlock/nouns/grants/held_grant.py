@@ -40,6 +40,11 @@ WAITED = 0.05
 class HeldGrant:
     """A grant that its holder relies on: of a lock, slots, several things, or a task."""
 
+    released = False
+    _gone = False
+    broken: BreakNote | None = None
+    """The note of the operator that ended it, if we have read one."""
+
     def __init__(
         self,
         context: Context,
@@ -52,13 +57,9 @@ class HeldGrant:
         self.things = things
         self.grant = grant
         self.leases = leases
-        self.released = False
         self.on_lost = on_lost
         """Called when the grant is lost."""
-        self._gone = False
         self.handover = handover.current(context.grants)
-        self.broken: BreakNote | None = None
-        """The note of the operator that ended it, if we have read one."""
         self._watched = WatchedGrant(things, grant.grant, self._lose)
         context.keeper.watch_grant(self._watched)
         for lease in leases:
@@ -72,8 +73,12 @@ class HeldGrant:
 
     def lost(self) -> bool:
         """Whether it is lost, as far as we know without a read."""
-        gone = self.released or self._gone or self.context.store.missing
-        return gone or not all(lease.alive() for lease in self.leases)
+        if self.released or self._gone or self.context.store.missing:
+            return True
+        for lease in self.leases:  # noqa: SIM110 - there is one, and every task asks this
+            if not lease.alive():
+                return True
+        return False
 
     def raise_if_lost(self) -> None:
         """Raise if it is lost."""
