@@ -115,14 +115,15 @@ class Claim(ClaimHandle[Awaiting]):
 
     async def __aenter__(self) -> Self:
         self._entered = True
-        if self._holding.lost() and not self._in_loop:
-            self._holding.give_up()
-            raise self.over()
-        self._block = BlockTask()
-        self._holding.on_lost = self._block.cancel
-        if self._holding.lost():
-            self._block.cancel()
-        self.take_up()
+        holding, block = self._holding, BlockTask()
+        self._block, holding.on_lost = block, block.cancel
+        if holding.lost():
+            if not self._in_loop:
+                holding.on_lost = None
+                holding.give_up()
+                raise self.over()
+            block.cancel()
+        holding.take_up()
         return self
 
     async def __aexit__(
@@ -133,6 +134,8 @@ class Claim(ClaimHandle[Awaiting]):
     ) -> bool:
         self._holding.on_lost = None
         ours = self._block is not None and self._block.end()
+        if self._holding.put_off:
+            return False
         try:
             if ours and kind is asyncio.CancelledError:
                 self._holding.give_up()
@@ -143,6 +146,11 @@ class Claim(ClaimHandle[Awaiting]):
                 raise
             return True
         return self._log_error(error)
+
+    async def end_alone(self, trouble: Exception | None) -> None:
+        """End it as its block would have, if it could not end with others or met trouble."""
+        self._holding.end_alone(trouble)
+        await self.__aexit__(None if trouble is None else type(trouble), trouble, None)
 
 
 class Hold:

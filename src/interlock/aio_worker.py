@@ -11,6 +11,7 @@ import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from interlock.aio import Fleet
@@ -21,6 +22,7 @@ from interlock.errors import Lapsed, StoreClosed
 from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks.handlers import HandlersByType, TaskHandler
 from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, Ending, HeldClaim
+from interlock.nouns.tasks.several_claims import at_once
 from interlock.nouns.tasks.task import TaskEnd
 from interlock.nouns.tasks.task_outcomes import Claimed, CompleteOutcome, TaskCompleted
 from interlock.nouns.tasks.waiting_workers import ReservedSlot
@@ -65,7 +67,9 @@ class Worker:
         """The request for claims that is under way, and for how many."""
         self._portion = 1
         """For how many the next one may ask: others are to get some, too, where few are ready."""
-        self._ends = EndsTogether(self._loop, self._end)
+        self._ends = EndsTogether(
+            self._loop, self._end, self._ask, at_once(fleet.store.capabilities)
+        )
         self._reserved: set[ReservedSlot] = set()
         self._following: set[NextClaim] = set()
         """Requests that go along with the end of a claim; each is for the slot of that claim."""
@@ -74,6 +78,8 @@ class Worker:
         self._dry = False
         self._error: BaseException | None = None
         self._handlers: HandlersByType[Handler] = HandlersByType()
+        self._handling: dict[Claim, asyncio.Task[None]] = {}
+        """The tasks of ``serve`` by their claims: handlers, and ends that met trouble."""
         self._changed = asyncio.Event()
 
     def stop(self, reason: str = "") -> None:
@@ -108,17 +114,18 @@ class Worker:
         """The claim of a reserved slot, or the slot back."""
         self._reserved.discard(slot)
         if claim is not None:
-            self._give(claim)
+            self._give((claim,))
             self._changed.set()
 
-    def _give(self, claim: HeldClaim, *, report: bool = True) -> None:
-        """A claim that came, perhaps too late."""
-        if self._worker_loop.reason:
-            claim.give_up()
-        else:
-            self._take(claim)
-            if report:
-                self._worker_loop.report(self._open.values())
+    def _give(self, found: Sequence[HeldClaim]) -> None:
+        """Claims that came, perhaps too late."""
+        for claim in found:
+            if self._worker_loop.reason:
+                claim.give_up()
+            else:
+                self._take(claim)
+        if found and not self._worker_loop.reason:
+            self._worker_loop.report(self._open.values())
 
     async def __aiter__(self) -> AsyncIterator[Claim]:
         self._worker = asyncio.current_task()
@@ -172,18 +179,55 @@ class Worker:
         self._worker_loop.only(self._handlers.abilities())
         self._worker = asyncio.current_task()
         self._settles = False
-        tasks: set[asyncio.Task[None]] = set()
         async with self._listening():
             try:
                 async for claim in self:
-                    task = self._loop.create_task(_handled(claim, self._handlers))
-                    tasks.add(task)
-                    task.add_done_callback(tasks.discard)
-                await asyncio.gather(*tasks)
+                    self._handle(claim)
+                    while self._came and not self._worker_loop.reason:
+                        self._handle(self._came.popleft())
+                await self._all_handled()
             finally:
-                for task in tasks:
+                for end in self._ends.take_back():
+                    end.failed(asyncio.CancelledError())
+                for task in self._handling.values():
                     task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await self._all_handled()
+
+    def _handle(self, claim: Claim) -> None:
+        self._handling[claim] = self._loop.create_task(self._handled(claim))
+
+    async def _handled(self, claim: Claim) -> None:
+        """Handle one claim.  Its end waits for a commit with others, and nothing waits for it."""
+        try:
+            async with claim:
+                handler = self._handlers.find(claim.outcome.requires)
+                if handler.timeout is None:
+                    result = await handler.function(claim)
+                else:
+                    result = await _timed(claim, handler)
+                if not claim.settled:
+                    claim.end_with(result)
+                    end = claim.put_off_end() if self._concurrency > 1 else None
+                    if end is not None:
+                        self._ends.add(_ServedEnd(self, claim), end)
+        finally:
+            self._handling.pop(claim, None)
+
+    def end_alone(self, claim: Claim, trouble: Exception | None = None) -> None:
+        """End a claim that could not end with others, or met trouble with that."""
+        task = self._handling[claim] = self._loop.create_task(claim.end_alone(trouble))
+        task.add_done_callback(lambda _: self._handling.pop(claim, None))
+
+    async def _all_handled(self) -> None:
+        """Wait for all handlers, and until their claims are settled."""
+        while self._handling or self._ends.busy:
+            if self._handling:
+                done, _ = await asyncio.wait(self._handling.values())
+                for claim, task in tuple(self._handling.items()):
+                    if task in done:  # it was cancelled before it began
+                        del self._handling[claim]
+            else:
+                await self._ends.all_ended()
 
     async def _next(self) -> Claim | None:
         """The next claim; None when it is to stop."""
@@ -235,8 +279,7 @@ class Worker:
             self._dry = False
         if len(found) == wanted:
             self._portion = min(2 * max(wanted, self._portion), self._concurrency)
-        for working in found:
-            self._give(working, report=working is found[-1])
+        self._give(found)
 
     def ends_together(self, end: TaskEnd) -> Ending | None:
         """End a claim together with those that end in the same moment, and claim others with it."""
@@ -276,7 +319,7 @@ class Worker:
     def take_next(self, then: NextClaim, claimed: Claimed) -> Op[None]:
         """The next task was claimed with the end of another."""
         try:
-            self._give((yield from self._worker_loop.hold_next(then, claimed)))
+            self._give(((yield from self._worker_loop.hold_next(then, claimed)),))
         finally:
             self.no_next(then)
 
@@ -296,7 +339,7 @@ class Worker:
         working.worker = self
         grant = working.claimed.grant
         self._open[grant] = working.claimed.task
-        working.on_settled = lambda: self._settled(grant)
+        working.on_settled = partial(self._settled, grant)
         self._came.append(Claim(working, in_loop=True))
 
     def _asked(self, task: asyncio.Task[None]) -> None:
@@ -312,7 +355,8 @@ class Worker:
 
     def _settled(self, grant: str) -> None:
         self._open.pop(grant, None)
-        self._ask()
+        if not self._ends.committed:
+            self._ask()
 
     def _lapsed(self) -> None:
         """Cancel the waiting requests of an expired session: they begin again with a new one."""
@@ -387,16 +431,28 @@ class Worker:
             self._worker.cancel(f"{name} came while it was to stop")
 
 
-async def _handled(claim: Claim, handlers: HandlersByType[Handler]) -> None:
-    """Handle one claim."""
-    async with claim:
-        handler = handlers.find(claim.outcome.requires)
-        if handler.timeout is None:
-            result = await handler.function(claim)
+class _ServedEnd:
+    """The end of a claim whose handler has returned."""
+
+    __slots__ = ("_claim", "_worker")
+
+    def __init__(self, worker: Worker, claim: Claim) -> None:
+        self._worker = worker
+        self._claim = claim
+
+    def ended(self, *, complete: bool) -> None:
+        """The commit is over."""
+        if complete:
+            self._claim.ended_together()
         else:
-            result = await _timed(claim, handler)
-        if not claim.settled:
-            await claim.conclude(result)
+            self._worker.end_alone(self._claim)
+
+    def failed(self, error: BaseException) -> None:
+        """The task ends by itself then; if the worker breaks off, it is released."""
+        if isinstance(error, Exception):
+            self._worker.end_alone(self._claim, error)
+        else:
+            self._claim.give_up()
 
 
 async def _timed(claim: Claim, handler: TaskHandler[Handler]) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing.pool
 import subprocess
 import sys
@@ -175,6 +176,25 @@ def test_a_thread_of_a_pool_is_nobody_from_its_first_moment_on() -> None:
     for _ in range(50):
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(callers.current).result() is None
+
+
+def test_nothing_is_kept_of_a_task_that_is_over() -> None:
+    """A worker has many tasks in its life; a task that was dropped is over, too."""
+
+    async def name() -> str:
+        caller = callers.current()
+        assert caller is not None
+        return caller.name
+
+    async def known() -> int:
+        names = await asyncio.gather(*(name() for _ in range(50)))
+        assert len(set(names)) == 50
+        await asyncio.sleep(0)  # the loop has dropped them
+        gc.collect()
+        return len(callers._tasks)
+
+    before = len(callers._tasks)
+    assert asyncio.run(known()) <= before + 1
 
 
 def test_every_task_and_thread_has_a_name_of_its_own_and_keeps_it() -> None:

@@ -223,11 +223,14 @@ class Facts:
 
     def alive(self, held: HasLiveness) -> bool:
         """Whether all liveness keys of a grant or a claim exist."""
+        alive, exists = True, self.exists
         try:
-            return False not in [self.exists[key] for key in held.live]
+            for key in held.live:
+                alive &= exists[key]
         except KeyError:
             self.need(held.live)
             raise
+        return alive
 
     def rely_on(self, wanted: Iterable[str]) -> None:
         """Have the commit check that these keys are as they were read."""
@@ -288,6 +291,11 @@ class Changes(Generic[F]):
         """How many operations the commit has so far."""
         written = len(self._puts) + len(self._deletes) + len(self._signals)
         return written + len(self.facts.relied)
+
+    @property
+    def room(self) -> int:
+        """How many more operations the commit may have."""
+        return self.facts.max_operations - self.size
 
     def _decision(
         self,

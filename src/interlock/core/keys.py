@@ -619,11 +619,13 @@ def data(task: str) -> str:
     return f"{TASKS}{encode(task)}/data"
 
 
+@lru_cache(maxsize=4096)
 def status(task: str) -> str:
     """The state of a task."""
     return f"{TASKS}{encode(task)}/status"
 
 
+@lru_cache(maxsize=4096)
 def owner(task: str) -> str:
     """The claim on a task."""
     return f"{TASKS}{encode(task)}/owner"
@@ -661,7 +663,8 @@ def task_of(key: str) -> str:
 
 def task_in_index(key: str) -> str:
     """The task at the end of a key of an index."""
-    return decode(key.rpartition("/")[2])
+    segment = key.rpartition("/")[2]
+    return decode(segment) if "%" in segment else segment
 
 
 def requirements(requires: tuple[str, ...]) -> str:

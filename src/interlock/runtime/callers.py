@@ -16,8 +16,8 @@ import sys
 import threading
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Literal, Protocol
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+from weakref import WeakValueDictionary, ref
 
 from msgspec import Struct
 
@@ -27,7 +27,7 @@ POOLS = ("concurrent.futures.", "multiprocessing.pool", "anyio.", "trio.")
 """The modules of thread pools."""
 
 
-class LocalCaller:
+class LocalCaller(Struct, eq=False):
     """A task or a thread: its name, which stays while it runs, and what it holds.
 
     ``holds`` has everything that others may wait for: grants, claims, and a place as a receiver.
@@ -35,12 +35,9 @@ class LocalCaller:
     names of claims that another caller made for it to work on.
     """
 
-    __slots__ = ("holds", "name", "works")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.holds: set[object] = set()
-        self.works: dict[str, None] = {}
+    name: str
+    holds: set[object] = set()
+    works: dict[str, None] = {}
 
     def has(self, keys: Collection[str]) -> bool:
         """Whether it holds one of these keys as any agent, as far as this process knows."""
@@ -57,25 +54,28 @@ if TYPE_CHECKING:
 
 
 _grant_services: WeakValueDictionary[int, HasPendingGrants] = WeakValueDictionary()
-_tasks: WeakKeyDictionary[object, LocalCaller] = WeakKeyDictionary()
+_tasks: dict[ref[object], LocalCaller] = {}
+"""Each reference removes itself; a ``WeakKeyDictionary`` runs Python code for that."""
 _numbers = itertools.count(1)
-_running_loop: Callable[[], object | None] | None = None
-"""A function of ``asyncio``, once that is imported."""
+_running_loop: Callable[[], Any] | None = None
+_current_task: Callable[[Any], object | None]
+"""Functions of ``asyncio``, once that is imported."""
 _process = ""
 
 
 def current() -> LocalCaller | None:
     """The current task or thread; None in a thread pool."""
-    task = _task() if _running_loop is None or _running_loop() is not None else None
+    task = _task()
     if task is not None:
-        caller = _tasks.get(task)
+        caller = _tasks.get(ref(task))
         if caller is None:
-            caller = _tasks[task] = _new()
+            caller = _tasks[ref(task, _tasks.pop)] = LocalCaller(new_name())
         return caller
     try:
         return _local.caller
     except AttributeError:  # once in a thread: it does not change
-        _local.caller = None if _is_of_a_pool(threading.current_thread()) else _new()
+        pooled = _is_of_a_pool(threading.current_thread())
+        _local.caller = None if pooled else LocalCaller(new_name())
         return _local.caller
 
 
@@ -130,8 +130,8 @@ def caller_terms(named: str, caller: LocalCaller | None) -> CallerTerms:
 
 
 def new_name() -> str:
-    """A new name, for a claim that another caller is to work on."""
-    return _new().name
+    """A new name of a caller, or of a claim that another caller is to work on."""
+    return f"{_process or _of_process()}.{next(_numbers)}"
 
 
 def pending_grants() -> set[str]:
@@ -155,10 +155,6 @@ class _Local(threading.local):
 _local = _Local()
 
 
-def _new() -> LocalCaller:
-    return LocalCaller(f"{_of_process()}.{next(_numbers)}")
-
-
 def _of_process() -> str:
     """A name that no other process has: one session may have several processes."""
     global _process  # noqa: PLW0603 - once in a process
@@ -167,9 +163,8 @@ def _of_process() -> str:
 
 
 def _forked() -> None:
-    global _process, _local
-    _process, _local = "", _Local()
-    _tasks.clear()
+    global _process, _local, _tasks
+    _process, _local, _tasks = "", _Local(), {}
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -177,18 +172,16 @@ os.register_at_fork(after_in_child=_forked)
 
 def _task() -> object | None:
     """The current task, if an event loop runs in this thread; it does not import ``asyncio``."""
-    global _running_loop  # noqa: PLW0603 - once in a process
+    global _running_loop, _current_task  # noqa: PLW0603 - once in a process
     if _running_loop is None:
         if "asyncio" not in sys.modules:
             return None
         import asyncio  # another thread may have imported half of it: this waits for that
 
+        _current_task = asyncio.current_task
         _running_loop = asyncio._get_running_loop  # noqa: SLF001 - it asks for nothing
-    if _running_loop() is None:
-        return None
-    from asyncio import current_task
-
-    return current_task()
+    loop = _running_loop()
+    return None if loop is None else _current_task(loop)
 
 
 def _is_of_a_pool(thread: threading.Thread) -> bool:

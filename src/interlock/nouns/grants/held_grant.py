@@ -40,6 +40,11 @@ WAITED = 0.05
 class HeldGrant:
     """A grant that its holder relies on: of a lock, slots, several things, or a task."""
 
+    released = False
+    _gone = False
+    broken: BreakNote | None = None
+    """The note of the operator that ended it, if we have read one."""
+
     def __init__(
         self,
         context: Context,
@@ -52,13 +57,9 @@ class HeldGrant:
         self.things = things
         self.grant = grant
         self.leases = leases
-        self.released = False
         self.on_lost = on_lost
         """Called when the grant is lost."""
-        self._gone = False
         self.handover = handover.current(context.grants)
-        self.broken: BreakNote | None = None
-        """The note of the operator that ended it, if we have read one."""
         self._watched = WatchedGrant(things, grant.grant, self._lose)
         context.keeper.watch_grant(self._watched)
         for lease in leases:
@@ -74,7 +75,7 @@ class HeldGrant:
         """Whether it is lost, as far as we know without a read."""
         if self.released or self._gone or self.context.store.missing:
             return True
-        for lease in self.leases:  # noqa: SIM110 - every acquire asks this three times
+        for lease in self.leases:  # noqa: SIM110 - there is one, and each task asks
             if not lease.alive():
                 return True
         return False

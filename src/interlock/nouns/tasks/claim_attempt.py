@@ -133,19 +133,17 @@ class ClaimAttempts:
         if attempt.task_wait is not None and (listed := attempt.task_wait.withdrawal) is not None:
             yield listed
 
-    def blind_guess(
-        self, attempt: ClaimAttempt, request: task_types.ClaimRequest, place: Item
-    ) -> dict[str, Item | None]:
+    def blind_guess(self, attempt: ClaimAttempt, task: str, place: Item) -> dict[str, Item | None]:
         """The guess for a claim that knows the entry of its task; none if it has to read more."""
-        return self._guess(attempt, request, place) if is_plain(place) else {}
+        return self._guess(attempt, task, place) if is_plain(place) else {}
 
     def _guess(
-        self, attempt: ClaimAttempt, request: task_types.ClaimRequest, place: Item | None
+        self, attempt: ClaimAttempt, task: str, place: Item | None
     ) -> dict[str, Item | None]:
-        status, actor = keys.status(request.task), attempt.identity.actor
+        status, actor = keys.status(task), attempt.identity.actor
         guess: dict[str, Item | None] = {
             status: Item(status, _fresh(place), 0, 0),
-            keys.owner(request.task): None,
+            keys.owner(task): None,
         }
         if place is not None:
             guess[place.key] = place
@@ -249,17 +247,22 @@ class ClaimAttempts:
             with suppress(RuntimeError, StopIteration):  # another thread was quicker
                 self.specs.pop(next(iter(self.specs)), None)
 
-    def request_for(self, attempt: ClaimAttempt, task: str) -> task_types.ClaimRequest:
-        """A request of this call, with a fresh id for the claim."""
+    def request_for(
+        self, attempt: ClaimAttempt, task: str, claim: str = "", caller: str = ""
+    ) -> task_types.ClaimRequest:
+        """A request of this call, with a fresh id for the claim unless it has one.
+
+        Without a caller name of its own, the caller of this call works on the task.
+        """
         identity = attempt.identity
         return task_types.ClaimRequest(
             task=task,
-            claim=self.runner.new_id("clm"),
+            claim=claim or self.runner.new_id("clm"),
             agent=identity.actor.agent,
             session=identity.actor.session,
             ttl=attempt.ttl,
             session_ttl=identity.session_ttl,
-            caller=attempt.terms.caller,
+            caller=caller or attempt.terms.caller,
         )
 
 

@@ -13,7 +13,7 @@ from interlock.runtime.calls import D, call
 from interlock.steps import Op
 
 if TYPE_CHECKING:
-    pass
+    from interlock.nouns.tasks.task import TaskEnd
 
 
 class ClaimHandle(HeldHandle[D]):
@@ -160,6 +160,18 @@ class ClaimHandle(HeldHandle[D]):
     def end_with(self, result: object) -> None:
         """Have the end of the block complete the task with this result."""
         self._holding.end_with(result)
+
+    def put_off_end(self) -> TaskEnd | None:
+        """Put off the end of the block, which is then to be carried out; None if it cannot be."""
+        return self._holding.put_off_end()
+
+    def ended_together(self) -> None:
+        """A commit has completed it together with others."""
+        self._holding.ended_together()
+
+    def give_up(self) -> None:
+        """Have the keeper release it as soon as it can."""
+        self._holding.give_up()
 
     def end_by(self, ending: Ending, good: type[Any]) -> None:
         """Have the end of the block settle it by another operation: see ``settle``."""

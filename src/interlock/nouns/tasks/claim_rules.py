@@ -153,7 +153,8 @@ def _begin(
     outcome = _hold(changes, request, status, spec, blind=spec is None and not place)
     if spec is not None and not status.due:
         place = spec.ready_key(id_)
-    changes.delete(*request.listed)
+    if request.listed:
+        changes.delete(*request.listed)
     if place:
         changes.delete(place)
     changes.task_event("claimed", request.agent, id_)
@@ -176,11 +177,12 @@ def claim_several(
     claimed alone then, and so is one that has no attempt to lose.
     """
     claimed: list[Claimed] = []
+    all_fit = changes.room >= CLAIM_SIZE * len(wanted)
     for request, spec, place in wanted:
         status = changes.facts.status(request.task)
         if status is None or status.state != "pending" or status.due or status.guards:
             break
-        if status.deadline is not None or changes.size + CLAIM_SIZE > changes.facts.max_operations:
+        if status.deadline is not None or (not all_fit and changes.room < CLAIM_SIZE):
             break
         alone = ahead and (status.attempts > 0 or spec is None or not spec.retries)
         if alone and claimed:

@@ -77,7 +77,8 @@ class ClaimService(ClaimAttempts):
         self._housekeeping = housekeeping
         self._allow = runner.capabilities.allow
         self.ready = ReadyWindowReader(runner, housekeeping.wall)
-        self._spread = 1
+        self.spread = 1
+        """From how many of the best ready tasks a claim chooses, across a network."""
         self._calls = 0
         self._fast_path_from = 0.0
 
@@ -469,7 +470,7 @@ class ClaimService(ClaimAttempts):
 
     def pick(self, places: list[Item]) -> Item:
         """Choose one of these, and take it out; the best, unless others are after it, too."""
-        return places.pop(self.runner.random_below(min(self._spread, len(places))))
+        return places.pop(self.runner.random_below(min(self.spread, len(places))))
 
     def plain_ones(self, places: Iterable[Item]) -> Iterator[Item]:
         """These entries, up to the first one whose task cannot be guessed from it."""
@@ -477,11 +478,11 @@ class ClaimService(ClaimAttempts):
 
     def narrow(self) -> None:
         """No other worker was faster: choose from fewer the next time."""
-        self._spread = max(1, self._spread // 2)
+        self.spread = max(1, self.spread // 2)
 
     def widen(self) -> None:
         """Another worker was faster: choose from more the next time."""
-        self._spread = min(2 * self._spread, WIDTH)
+        self.spread = min(2 * self.spread, WIDTH)
 
     def _try_entry(
         self, attempt: ClaimAttempt, place: Item
@@ -519,7 +520,7 @@ class ClaimService(ClaimAttempts):
         deciding: Callable[[], DecideOp[task_outcomes.ClaimOutcome | str]] = seeing
         guess = None
         if blind:
-            guess = self._guess(attempt, request, place)
+            guess = self._guess(attempt, request.task, place)
             first = iter((self.deciding(attempt, request, base, key, blind=True),))
             deciding = lambda: next(first, None) or seeing()  # noqa: E731
         attempt.unsettled = (request,)

@@ -95,7 +95,8 @@ def _end_complete(
         token=changes.facts.tokens[id_],
         session=held.session,
     )
-    _keep_result(changes, id_, status, held, result=result)
+    if result is not None or status.attempts:
+        _keep_result(changes, id_, status, held, result=result)
     if status.deadline is not None:  # a task that failed needs it for a retry
         changes.delete(keys.deadline(id_))
     changes.task_event("completed", held.agent, id_)
@@ -106,29 +107,34 @@ def complete_several(changes: TaskChanges, ends: Sequence[task.TaskEnd]) -> list
 
     The others are left as they are: each of them ends by a commit of its own (``complete``).
     """
-    ended = []
+    ended, facts = [], changes.facts
+    all_fit = changes.room >= END_SIZE * len(ends)
     for end in ends:
-        id_, facts = end.claimant.task, changes.facts
-        if not ends_simply(facts, end):
+        if (found := _simple_end(facts, end)) is None:
             continue
-        if changes.size + END_SIZE > facts.max_operations:
+        if not all_fit and changes.room < END_SIZE:
             break
-        status, held = facts.status(id_), facts.claim(id_)
-        assert status is not None  # noqa: S101 - it ends simply
-        assert held is not None  # noqa: S101
+        status, held = found
         changes.rely(*held.live)
-        _end_complete(changes, id_, status, held, end.result)
-        ended.append(id_)
+        _end_complete(changes, end.claimant.task, status, held, end.result)
+        ended.append(end.claimant.task)
     return ended
 
 
 def ends_simply(facts: TaskFacts, end: task.TaskEnd) -> bool:
     """Whether a completion is that of the worker, and concerns no other task and no guard."""
+    return _simple_end(facts, end) is not None
+
+
+def _simple_end(facts: TaskFacts, end: task.TaskEnd) -> tuple[TaskStatus, TaskOwner] | None:
+    """The status and the claim of a task that ends simply."""
     id_ = end.claimant.task
     status, held = facts.status(id_), facts.claim(id_)
     if status is None or held is None or status.awaited or status.gated or status.evidence:
-        return False
-    return end.claimant.speaks_for(held, facts.tokens[id_]) and facts.alive(held)
+        return None
+    if not end.claimant.speaks_for(held, facts.tokens[id_]) or not facts.alive(held):
+        return None
+    return status, held
 
 
 def complete_and_claim(

@@ -61,7 +61,11 @@ class HandlersByType(Generic[H]):
 
     def find(self, requires: Collection[str]) -> TaskHandler[H]:
         """The function for a task; of several types, the one that was added first."""
-        found = next((each for name, each in self._typed.items() if name in requires), self._other)
+        found = self._other
+        for name, each in self._typed.items():
+            if name in requires:
+                found = each
+                break
         if found is None:
             raise BadInput(f"no handler of this worker is for {', '.join(requires) or 'no type'}")
         return found

@@ -78,6 +78,27 @@ class GoesOn(Protocol):
 class HeldClaim(HeldGrant):
     """A claim that we hold, and every way to settle it."""
 
+    worker: GoesOn | None = None
+    """The worker that claims the next task with the end of this one, if one does."""
+    put_off = False
+    """Whether the worker carries out the end of the block later."""
+    trouble = ""
+    """The error of the last attempt to settle it, as text: an exception would keep its frames
+    alive, and with them a claim that the caller dropped."""
+    ended = ""
+    """How it ended: completed, failed, released or lost; empty while it has not."""
+    _worker: LocalCaller | None = None
+    _ending: Callable[[], Op[Outcome]] | None = None
+    """What the end of the block does, if that is something else than to complete the task."""
+    _has_result = False
+    """Whether the end of the block completes it with ``_result``."""
+    _result: Raw | None = None
+    _alone = False
+    """Whether it cannot end together with others."""
+    _retry: Callable[[], Op[Outcome]] | None = None
+    """The completion to retry after trouble."""
+    _settling = False
+
     def __init__(
         self,
         context: Context,
@@ -89,25 +110,9 @@ class HeldClaim(HeldGrant):
         self.claimed = claimed
         self._caller = caller
         """The caller name of the claim, if the caller that claims may not be the one that works."""
-        self._worker: LocalCaller | None = None
-        self.on_settled: Callable[[], None] = lambda: None
+        self.on_settled: Callable[[], None] | None = None
         """Called when we no longer hold it, for any reason."""
-        self.worker: GoesOn | None = None
-        """The worker that claims the next task with the end of this one, if one does."""
-        self._ending: Callable[[], Op[Outcome]] | None = None
-        """What the end of the block does; else it completes the task without a result."""
-        self._result: Raw | None = None
-        self._ends_by_other = False
-        """Whether the end of the block does something else than to complete the task."""
-        self.trouble = ""
-        """The error of the last attempt to settle it, as text: an exception would keep its frames
-        alive, and with them a claim that the caller dropped."""
-        self._retry: Callable[[], Op[Outcome]] | None = None
-        """The completion to retry then."""
-        self._settling = False
-        self.ended = ""
-        """How it ended: completed, failed, released or lost; empty while it has not."""
-        self.handover.add(self, lambda: (self._pending_release(),))
+        self.handover.add(self, self._pending_releases)
         self.handover.held = self
 
     def complete(self, result: object = None) -> Op[task_outcomes.TaskCompleted]:
@@ -117,7 +122,8 @@ class HeldClaim(HeldGrant):
     def _complete(self, result: Raw | None) -> Op[task_outcomes.TaskCompleted]:
         claimant, again = self._claimant(), partial(self._complete, result)
         end = task_types.TaskEnd(claimant=claimant, result=result)
-        together = None if self.worker is None else self.worker.ends_together(end)
+        worker = None if self._alone else self.worker
+        together = None if worker is None else worker.ends_together(end)
         if together is not None:
             return (
                 yield from self._settle(together, task_outcomes.TaskCompleted, again, goes_on=False)
@@ -135,20 +141,31 @@ class HeldClaim(HeldGrant):
 
     def end_with(self, result: object) -> None:
         """Have the end of the block complete it with this result."""
-        self._result = payload(result, "result")
-        self._ending = partial(self._conclude, partial(self._complete, self._result))
+        self._result, self._has_result = payload(result, "result"), True
+        self._ending = None
 
     def end_by(self, ending: Ending, good: type[T]) -> None:
         """Have the end of the block settle it by another operation: see ``settle``."""
         self._ending = partial(self.settle, ending, good)
-        self._ends_by_other = True
 
     def plain_end(self) -> task_types.TaskEnd | None:
         """The end of the block, if it is a completion that can go together with others."""
-        if self.released or self.trouble or self._ends_by_other:
+        if self.released or self.trouble or self._ending is not None:
             return None
         end = task_types.TaskEnd(claimant=self._claimant(), result=self._result)
         return end if end.small else None
+
+    def put_off_end(self) -> task_types.TaskEnd | None:
+        """As ``plain_end``; the worker carries it out after the block."""
+        end = self.plain_end()
+        self.put_off = end is not None
+        return end
+
+    def end_alone(self, trouble: Exception | None) -> None:
+        """The end that was put off could not go with others: the end of the block does it now."""
+        self.put_off, self._alone = False, trouble is None
+        if isinstance(trouble, StoreTrouble):
+            self.trouble, self._retry = str(trouble), partial(self._complete, self._result)
 
     def ended_together(self) -> None:
         """A commit has completed it together with others."""
@@ -159,7 +176,7 @@ class HeldClaim(HeldGrant):
     def belong_to(self, owner: object) -> None:
         """Have the keeper release it as soon as this object is deleted; a block takes it over."""
         earlier, self.handover = self.handover, Handover(self.context.grants)
-        self.handover.add(self, lambda: (self._pending_release(),))
+        self.handover.add(self, self._pending_releases)
         self.handover.held = self
         self.handover.tie(owner)
         earlier.remove(self)  # last: an interrupt before this may release it twice, which is safe
@@ -240,7 +257,7 @@ class HeldClaim(HeldGrant):
         """Stop holding it, and have the keeper release it as soon as it can."""
         if self.released:
             return
-        self.context.grants.add_pending(self._pending_release())
+        self.context.grants.add_pending(*self._pending_releases())
         self.ended = self.ended or ("lost" if self.lost() else "released")
         self.drop()
         self.handover.close()
@@ -258,7 +275,8 @@ class HeldClaim(HeldGrant):
         if not self.released:
             super().drop()
             self.stop_work()
-            self.on_settled()
+            if self.on_settled is not None:
+                self.on_settled()
 
     def over(self) -> Lost:
         """The error of a claim that is lost."""
@@ -276,9 +294,9 @@ class HeldClaim(HeldGrant):
             token=self.claimed.token,
         )
 
-    def _pending_release(self) -> PendingRelease:
+    def _pending_releases(self) -> tuple[PendingRelease]:
         """The pending release of the claim."""
-        return _release_of(self.context, self.claimed.task, self.claimed.grant)
+        return (_release_of(self.context, self.claimed.task, self.claimed.grant),)
 
     def stop_work(self) -> None:
         """No longer count the waits of a caller as waits of the task."""
@@ -303,10 +321,13 @@ class HeldClaim(HeldGrant):
 
     def _finish(self) -> Op[Outcome]:
         """Do what the end of the block is to do; a result that met trouble is sent again, once."""
-        if self._ending is None:
-            return (yield from self.conclude())
+        completing = partial(self._complete, self._result)
+        if self._ending is None and not self._has_result:
+            return (yield from self._conclude(completing))
         try:
-            return (yield from self._ending())
+            if self._ending is not None:
+                return (yield from self._ending())
+            return (yield from self._conclude(completing))
         except StoreTrouble as trouble:
             if self._retry is None:
                 raise
@@ -416,7 +437,7 @@ def hold_claim(
     ``caller`` is its caller name, if another caller than the one that claimed may work on it.
     """
     if ttl is None:
-        return HeldClaim(context, claimed, _by_session(context), caller)
+        return hold_by_session(context, claimed, caller)
     if context.runner.clock.monotonic() - sent <= context.runner.capabilities.allow(WAITED):
         return HeldClaim(context, claimed, (_lease(context, claimed, ttl, sent),), caller)
     key, sent = keys.live(claimed.grant), context.runner.clock.monotonic()  # it waited long
@@ -429,9 +450,12 @@ def hold_claim(
     return HeldClaim(context, claimed, (_lease(context, claimed, ttl, sent + left - ttl),), caller)
 
 
-def _by_session(context: Context) -> tuple[Lease, ...]:
-    """The leases of a claim without a ttl of its own."""
-    return () if context.session_lease is None else (context.session_lease,)
+def hold_by_session(
+    context: Context, claimed: task_outcomes.Claimed, caller: str = ""
+) -> HeldClaim:
+    """Hold a claim without a ttl of its own: it lives by its session, if there is one."""
+    lease = context.session_lease
+    return HeldClaim(context, claimed, () if lease is None else (lease,), caller)
 
 
 def _no(outcome: task_outcomes.ClaimOutcome) -> Unavailable:

@@ -76,7 +76,7 @@ class NextClaim:
             return {}
         self._place = self._claims.pick(list(window.places))
         self._request = replace(self._request, task=keys.task_in_index(self._place.key))
-        guess = self._claims.blind_guess(self._attempt, self._request, self._place)
+        guess = self._claims.blind_guess(self._attempt, self._request.task, self._place)
         self._blind = bool(guess)
         return guess
 

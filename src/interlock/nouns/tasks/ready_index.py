@@ -93,7 +93,8 @@ class ReadyWindowReader:
             if not found[head] and name != keys.NO_REQUIREMENTS
         ]
         places = [item for head in heads for item in found[head]]
-        places.sort(key=lambda item: keys.ready_order(item.key))
+        if len(heads) > 1:
+            places.sort(key=lambda item: keys.ready_order(item.key))
         ready = yield from self._awake(found[due])
         later = tuple([item.key for item in found[due] if item.key not in ready])
         return ReadyWindow(tuple(places), ready, later)

@@ -246,8 +246,9 @@ class TaskService:
             partial(then.deciding, ends), actor, guess, urgent=True
         )
         outcome = yield from then.filled(done)
+        ended = getattr(outcome, "ended", ())
         for end in ends:
-            if end.claimant.task in getattr(outcome, "ended", ()):
+            if end.claimant.task in ended:
                 self._forget_claim(end.claimant)
         return outcome
 

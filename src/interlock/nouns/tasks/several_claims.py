@@ -32,14 +32,23 @@ from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.nouns.tasks.task_reader import TaskReader
 from interlock.runtime import callers
 from interlock.runtime.attempt import DecideOp, ReadOp
-from interlock.runtime.reads import KEYS_AT_ONCE, outside
+from interlock.runtime.reads import KEYS_AT_ONCE, OWN_OPERATIONS, outside
 from interlock.runtime.runner import Decided
 from interlock.steps import Op
-from interlock.store import Item
+from interlock.store import Capabilities, Item
 
 if TYPE_CHECKING:
     from interlock.nouns.tasks.claim_attempt import ClaimAttempt
     from interlock.nouns.tasks.claim_service import ClaimService
+
+
+PAIR_SIZE = 16
+"""The most operations of an end and a claim that go together: what is checked and read, too."""
+
+
+def at_once(limits: Capabilities) -> int:
+    """How many tasks one commit claims at most, and how many others it completes."""
+    return min(CLAIMED_AT_ONCE, (limits.max_operations - OWN_OPERATIONS) // PAIR_SIZE)
 
 
 class SeveralClaimed(Struct, frozen=True, kw_only=True, tag="claimed"):
@@ -74,7 +83,8 @@ class SeveralClaims:
         ahead: bool = False,
     ) -> None:
         self.sent = attempt.began
-        self.limit = min(limit, CLAIMED_AT_ONCE)
+        self._at_once = at_once(claims.runner.capabilities)
+        self.limit = min(limit, self._at_once)
         self._claims = claims
         self._attempt = attempt
         self._can = can
@@ -86,7 +96,8 @@ class SeveralClaims:
         self._blind = False
         self._raced = False
         """Whether another worker was faster at one of the tasks."""
-        self.requests: tuple[ClaimRequest, ...] = ()
+        self.callers: dict[str, str] = {}
+        """The ids of the claims to make, each with its caller name; empty unless ``apart``."""
 
     def guarded(self, op: Op[SeveralClaimed]) -> Op[SeveralClaimed]:
         """The call that makes the claims; if it raises, they are released."""
@@ -105,13 +116,13 @@ class SeveralClaims:
         """What the commit may take for granted of the tasks to claim, as a guess."""
         claims, attempt = self._claims, self._attempt
         self._base = yield from claims.runner.base()
-        fresh = [claims.request_for(attempt, "") for _ in range(self.limit)]
-        if self._apart:
-            fresh = [replace(each, caller=callers.new_name()) for each in fresh]
-        self.requests = tuple(fresh)
+        new_id, apart = claims.runner.new_id, self._apart
+        self.callers = {
+            new_id("clm"): callers.new_name() if apart else "" for _ in range(self.limit)
+        }
         if claims.runner.capabilities.transacts or not self.limit:
             return {}
-        window = yield from outside(claims.ready.read(self._can))
+        window = yield from outside(claims.ready.read(self._can, self.limit + claims.spread - 1))
         places = [] if window.due else list(window.places)
         picked = [claims.pick(places) for _ in range(min(self.limit, len(places)))]
         picked.sort(key=lambda place: keys.ready_order(place.key))
@@ -119,9 +130,8 @@ class SeveralClaims:
         guess: dict[str, Item | None] = {}
         if self._ahead:  # the rules have to see what each task is
             return guess
-        for request, place in zip(self.requests, self._places, strict=False):
-            named = replace(request, task=keys.task_in_index(place.key))
-            guess |= claims.blind_guess(attempt, named, place)
+        for place in self._places:
+            guess |= claims.blind_guess(attempt, keys.task_in_index(place.key), place)
         self._blind = bool(guess)
         return guess
 
@@ -129,6 +139,7 @@ class SeveralClaims:
         """Decide to complete what can be completed together, and to claim what can be claimed."""
         claims, attempt = self._claims, self._attempt
         attempt.unsettled = ()
+        ends = ends[: self._at_once]
         reader = TaskReader(claims.runner, self._base)
         yield from self._read_ends(reader, ends)
         blind, self._blind = self._blind, False
@@ -211,11 +222,11 @@ class SeveralClaims:
             self._raced |= not all(there)
             tasks = [task for task, found in zip(tasks, there, strict=True) if found]
             entries = [entry for entry, found in zip(entries, there, strict=True) if found]
-        specs = reader.facts.specs
+        specs, request_for, attempt = reader.facts.specs, claims.request_for, self._attempt
         return [
-            (replace(request, task=task), None if blind else specs[task], entry)
-            for request, task, entry in zip(
-                self.requests, tasks, entries or [""] * len(tasks), strict=False
+            (request_for(attempt, task, claim, caller), None if blind else specs[task], entry)
+            for (claim, caller), task, entry in zip(
+                self.callers.items(), tasks, entries or [""] * len(tasks), strict=False
             )
         ]
 

@@ -156,7 +156,7 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     def ready_key(self, task: str) -> str:
         """The key of its entry in the ``ready`` index."""
-        return keys.ready(self.requirement_set, self.priority, self.at, task)
+        return keys.ready(keys.requirements(self.requires), self.priority, self.at, task)
 
 
 class TaskStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -353,7 +353,7 @@ def transition(status: TaskStatus, act: str, state: State, **changes: Any) -> Ta
     sources, targets = TRANSITIONS[act]
     if status.state not in sources or state not in targets:
         raise AssertionError(f"{act} does not lead from {status.state} to {state}")
-    kept = {
+    kept: dict[str, Any] = {
         "attempts": status.attempts,
         "awaited": status.awaited,
         "deadline": status.deadline,

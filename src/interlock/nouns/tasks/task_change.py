@@ -248,7 +248,8 @@ class TaskChanges(Changes[TaskFacts]):
 
     def move(self, task: str, act: str, state: State, **changes: object) -> TaskStatus:
         """Change the state of a task by an act, with its entries in the indexes."""
-        before = self._statuses.get(task) or self.facts.status(task)
+        known = self.facts.statuses
+        before = self._statuses.get(task) or known.get(task) or self.facts.status(task)
         if before is None:
             raise AssertionError(f"there is no task {task}")
         status = transition(before, act, state, **changes)
@@ -279,7 +280,9 @@ class TaskChanges(Changes[TaskFacts]):
 
     def rely(self, *wanted: str) -> None:
         """Have the commit check that these keys are as they were read."""
-        self.facts.relied.update(dict.fromkeys(wanted))
+        relied = self.facts.relied
+        for key in wanted:
+            relied[key] = None
 
     def task_event(self, name: str, agent: str, task: str = "") -> None:
         """Add an event about the task of the whole decision, or about another task."""
@@ -427,13 +430,11 @@ class TaskChanges(Changes[TaskFacts]):
 
     def end_claim(self, task: str, claim: TaskOwner) -> None:
         """Delete the claim of a task, with its entries."""
-        own = keys.live(claim.session)
-        self.rely(keys.owner(task))
-        self.delete(
-            keys.owner(task),
-            keys.claims(claim.session, task),
-            *[key for key in claim.live if key != own],
-        )
+        own, owner = (keys.live(claim.session),), keys.owner(task)
+        self.facts.relied[owner] = None
+        self.delete(owner, keys.claims(claim.session, task))
+        if claim.live != own:
+            self.delete(*[key for key in claim.live if key not in own])
         if claim.blind:
             self.delete(self.facts.spec(task).ready_key(task))
 
@@ -456,9 +457,12 @@ class TaskChanges(Changes[TaskFacts]):
         details = self._details.get(f"{name} {thing}", {}) if self._details else {}
         if thing in ("", whole):
             return Event(name, agent, details=details)
-        own, trace = self._trace(whole), self._trace(thing)
-        named = own and trace not in (own, thing.removeprefix("task/"))
-        return Event(name, agent, thing, trace if named else "", details)
+        task = thing.removeprefix("task/")
+        status = self._statuses.get(task) or self.facts.statuses.get(task)
+        trace = "" if status is None or task.startswith(BATCH) else status.trace
+        if trace and trace in (task, self._trace(whole) or trace):
+            trace = ""
+        return Event(name, agent, thing, trace, details)
 
     def _trace(self, thing: str) -> str:
         """The trace of a task: that of its publisher, else its id."""

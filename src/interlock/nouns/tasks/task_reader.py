@@ -156,28 +156,34 @@ class TaskReader(FactReader[TaskFacts]):
         facts, base = self.facts, self.base
         if checked:
             self._checked.update(items)
-        for key, item in items.items():
-            if not key.startswith(keys.TASKS):
-                self._learn_other(key, item)
-                continue
-            _, name, part = key.split("/", 2)
-            task = keys.decode(name) if "%" in name else name
-            written = 0 if item is None else base + item.revision
-            match part:
-                case "status":
-                    facts.statuses[task] = None if item is None else _STATUS.read(item)
-                    facts.newest[task] = written
-                    facts.oldest[task] = 0 if item is None else base + item.created
-                case "owner":
-                    facts.claims[task] = None if item is None else _CLAIM.read(item)
-                    facts.tokens[task] = written
-                case "data":
-                    facts.specs[task] = None if item is None else _SPEC.read(item)
-                    facts.written[task] = written
-                case "notes":
-                    facts.note_numbers[task] = decode_note_numbers(item)
-                case other:
-                    raise AssertionError(f"no decision reads the {other} of a task")
+        item = None
+        try:
+            for key, item in items.items():
+                if not key.startswith(keys.TASKS):
+                    self._learn_other(key, item)
+                    continue
+                _, name, part = key.split("/", 2)
+                task = keys.decode(name) if "%" in name else name
+                written = 0 if item is None else base + item.revision
+                match part:
+                    case "status":
+                        facts.statuses[task] = None if item is None else _STATUS.decode(item.value)
+                        facts.newest[task] = written
+                        facts.oldest[task] = 0 if item is None else base + item.created
+                    case "owner":
+                        facts.claims[task] = None if item is None else _CLAIM.decode(item.value)
+                        facts.tokens[task] = written
+                    case "data":
+                        facts.specs[task] = None if item is None else _SPEC.decode(item.value)
+                        facts.written[task] = written
+                    case "notes":
+                        facts.note_numbers[task] = decode_note_numbers(item)
+                    case other:
+                        raise AssertionError(f"no decision reads the {other} of a task")
+        except codec.UNREADABLE as error:
+            if item is None:
+                raise
+            raise codec.unreadable(item, error) from error
 
     def _learn_other(self, key: str, item: Item | None) -> None:
         if key.startswith(keys.DUE):

@@ -38,7 +38,8 @@ from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.nouns.agents.report_rules import ReportState, ReportUpdate
 from interlock.nouns.agents.report_service import state_without_work
 from interlock.nouns.messages.stops import StopNotice, Stops
-from interlock.nouns.tasks.held_claim import Ending, HeldClaim, hold_claim
+from interlock.nouns.tasks.held_claim import Ending, HeldClaim, hold_by_session, hold_claim
+from interlock.nouns.tasks.several_claims import SeveralEnded
 from interlock.nouns.tasks.task import ONLY, TaskEnd
 from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.nouns.tasks.waiting_workers import ReservedSlot, WaitingWorker, reserved_slot
@@ -84,6 +85,7 @@ class WorkerLoop:
         self._waits = False
         self._bell = Bell()
         self._context = context
+        self._tasks = context.tasks  # made now, so that the first task waits for no import
         self._ttl, _ = context.terms({}, ttl, None)
         self._complaints = OutageLog("a worker")
 
@@ -160,19 +162,20 @@ class WorkerLoop:
         context, identity = self._context, self._identity()
         limit = 0 if self.reason or self._reserved or self._handed else limit
         apart = not context.identity.caller
-        then = context.tasks.claims.several(
+        then = self._tasks.claims.several(
             identity, self.can, self._ttl, limit, apart=apart, ahead=ahead
         )
         if not ends and not then.limit:
             return frozenset(), []
-        done = yield from context.tasks.complete_several(identity.actor, ends, then)
-        callers_of = {each.claim: each.caller for each in then.requests} if apart else {}
+        done = yield from self._tasks.complete_several(identity.actor, ends, then)
         held = []
         for claimed in done.claims:
-            caller = callers_of.get(claimed.grant, "")
-            claim = yield from hold_claim(context, claimed, self._ttl, then.sent, caller)
-            held.append(claim)
-        return getattr(done, "ended", frozenset()), held
+            caller = then.callers[claimed.grant]
+            if self._ttl is None:
+                held.append(hold_by_session(context, claimed, caller))
+            else:
+                held.append((yield from hold_claim(context, claimed, self._ttl, then.sent, caller)))
+        return done.ended if isinstance(done, SeveralEnded) else frozenset(), held
 
     def _rejoin(self, identity: Identity, lapsed: Lapsed) -> Op[None]:
         """Continue under the same agent name, with a new session."""
@@ -247,7 +250,7 @@ class WorkerLoop:
         """The claim that goes along with the end of another task; none if we are to stop."""
         if self.reason or self._reserved or self._handed:
             return None
-        return self._context.tasks.claims.following(self._identity(), self.can, self._ttl)
+        return self._tasks.claims.following(self._identity(), self.can, self._ttl)
 
     def hold_next(self, then: NextClaim, claimed: Claimed) -> Op[HeldClaim]:
         """Hold a claim that came with the end of another."""
@@ -311,7 +314,7 @@ class WorkerLoop:
     @property
     def waiting(self) -> list[WaitingWorker]:
         """The workers of this process that may get a task as it is created."""
-        return self._context.tasks.waiting
+        return self._tasks.waiting
 
     def slot(self, worker: WaitingWorker, *, wakes: bool = False) -> ReservedSlot:
         """A slot of a worker with our terms."""
@@ -347,7 +350,7 @@ class WorkerLoop:
         sent, patience = context.runner.clock.monotonic(), context.checked_wait(wait)
         identity = self._identity()
         fresh = "" if context.identity.caller else identity.caller
-        outcome = yield from context.tasks.claims.next(
+        outcome = yield from self._tasks.claims.next(
             identity, self.can, ttl=self._ttl, wait=patience
         )
         if not isinstance(outcome, Claimed):

@@ -43,6 +43,9 @@ FORMAT = 1
 SAFE_SQLITE = 3_051_003
 PATIENCE = 10.0
 """Seconds to wait for a process that creates or migrates the same store."""
+STATEMENT_SLOTS = 512
+"""The cache of prepared statements.  Each execution moves its statement to the next slot, so the
+cache keeps the statements of the last so many executions; a commit of 64 tasks makes 450."""
 
 TABLES = """
 CREATE TABLE item (
@@ -68,7 +71,7 @@ def open_connection(path: str) -> apsw.Connection:
             f"SQLite {apsw.sqlite_lib_version()} can damage a store with several writers;"
             " install apsw 3.51.3 or newer"
         )
-    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=STATEMENT_SLOTS)
     db.set_busy_timeout(10_000)
     # The file is data, even if another program wrote it: a schema may call nothing.
     db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)

@@ -484,7 +484,11 @@ class WatchIndex:
 
         What it has ``written`` is for signals, and for a ``take`` that began before ``sent``.
         """
+        tops = self._tops
+        everything = "" in tops
         for line in lines:
+            if not everything and line[1 : line.find("/") + 1] not in tops:
+                continue  # as most of what a commit writes
             key, deleted = line[1:], line[0] == "-"
             for watch in self._watching(key):
                 if revision > watch.signalled:
