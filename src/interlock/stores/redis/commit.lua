@@ -86,6 +86,8 @@ local function payload(item)
   return head .. '}'
 end
 
+local LONGEST = 4096 -- bytes of values that are published, at most
+
 -- Call a command with a whole list, in portions that fit on Lua's stack.
 local PORTION = 1000
 local function all(command, key, list)
@@ -304,12 +306,27 @@ local function commit(at, checks, puts, deletes, reads, signals)
       touched[#touched + 1] = '!' .. ARGV[i]
     end
     -- Who watches a key listens on its channel, on that of one of its folders, or on the root's,
-    -- which brings everything and the entry too.
-    local bells, order, everything = {}, {}, ''
+    -- which brings everything and the entry too.  New messages come with what the commit wrote.
+    local bells, order, everything, carriers, along = {}, {}, '', {}, nil
     for _, what in ipairs(touched) do
       local told = #what .. ':' .. what
-      local scope, slash = sub(what, 2), 1
+      local scope, slash, folder = sub(what, 2), 1, sub(what, 1, 8)
+      local carries = folder == '+unread/' or folder == '+topics/'
       everything = everything .. told
+      if carries and not along then
+        along = ''
+        for i = putting, deleting - 1, 3 do
+          local key, value = ARGV[i], ARGV[i + 1]
+          if #along + #value > LONGEST then
+            along = ''
+            break
+          end
+          if ARGV[i + 2] == '0' then
+            local item = #key .. ':' .. key .. value
+            along = along .. #item + 1 .. ':"' .. item
+          end
+        end
+      end
       while scope do
         local before = bells[scope]
         if before then
@@ -320,6 +337,9 @@ local function commit(at, checks, puts, deletes, reads, signals)
         end
         slash = find(what, '/', slash + 1, true)
         scope = slash and slash < #what and sub(what, 2, slash)
+        if scope and carries then
+          carriers[scope] = along
+        end
       end
     end
     call('XADD', log, stamped .. '-0', 'i', id, 'e', entry, 'h', hash, 't', everything)
@@ -331,7 +351,7 @@ local function commit(at, checks, puts, deletes, reads, signals)
     local before = stamped .. ' ' .. (recorded or '0') .. ' '
     recorded = stamped -- told last: what is told has been written
     for _, scope in ipairs(order) do
-      call('PUBLISH', bell .. scope, before .. bells[scope])
+      call('PUBLISH', bell .. scope, before .. bells[scope] .. (carriers[scope] or ''))
     end
     local own = #id + 1 .. ':=' .. id .. #entry + 1 .. ':"' .. entry
     call('PUBLISH', bell, before .. own .. everything)
