@@ -4,6 +4,8 @@ No part of such a call takes long; their number is what it costs, and each layer
 """
 
 import sys
+import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -20,11 +22,13 @@ from interlock.steps import NextChanges, drive
 
 WARM = 20
 """Calls before the first that counts: modules are imported, statements prepared."""
-MOST = {"acquire": 94, "slots": 106, "claim": 145, "alert": 101}
-"""A few more than there are now, in Python 3.11; they were 147, 184, 200 and 158."""
+MOST = {"acquire": 94, "slots": 106, "claim": 145, "alert": 101, "share": 122}
+"""A few more than there are now, in Python 3.11; they were 147, 184, 200, 158 and 116."""
 MOST_FOR_A_HANDOFF = 540
 """The same for a release, the wait of its caller, and the waiter that is served; it was 706."""
 CLIENTS = 8
+MOST_RECEIVED = {"alert": 325, "share": 370}
+"""For one that waits, with the acknowledgement of the one before it; they were 376 and 466."""
 
 
 def frames(act: Callable[[], object]) -> int:
@@ -52,6 +56,7 @@ def test_an_uncontended_call_makes_few_calls_of_functions(kind: str, tmp_path: P
             "slots": lambda name: fleet.semaphores.acquire(name, capacity=3),
             "claim": fleet.tasks.claim,
             "alert": lambda _: fleet.messages.alert("build", {"ok": True}),
+            "share": lambda _: fleet.messages.share("ada", "build", {"ok": True}),
         }
         names = [f"name.{number}" for number in range(WARM + 5)]
         for name in names if kind == "claim" else ():
@@ -116,3 +121,28 @@ def test_a_handoff_makes_few_calls_of_functions(tmp_path: Path) -> None:
 
         counts = [frames(partial(hand_over, number)) for number in range(WARM + CLIENTS)]
     assert min(counts[WARM:]) <= MOST_FOR_A_HANDOFF, counts
+
+
+@pytest.mark.parametrize("kind", MOST_RECEIVED)
+def test_a_receiver_that_waits_makes_few_calls_of_functions(kind: str, tmp_path: Path) -> None:
+    path, counts, waits = tmp_path / "store.db", list[int](), threading.Semaphore(0)
+    with interlock.connect(path, agent="ada") as ada, interlock.connect(path, agent="bob") as bob:
+        ada.messages.subscribe("build")
+
+        def receive() -> None:
+            loop = iter(ada.messages.recv())
+            for _ in range(WARM + 5):
+                waits.release()
+                counts.append(frames(lambda: next(loop)))
+
+        receiving = threading.Thread(target=receive)
+        receiving.start()
+        for _ in range(WARM + 5):
+            waits.acquire()
+            time.sleep(0.03)  # until it waits: then the message comes with its change
+            if kind == "alert":
+                bob.messages.alert("build", {"ok": True})
+            else:
+                bob.messages.share("ada", "build", {"ok": True})
+        receiving.join()
+    assert min(counts[WARM:]) <= MOST_RECEIVED[kind], counts

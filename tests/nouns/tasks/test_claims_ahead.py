@@ -24,6 +24,7 @@ from interlock.client_tasks import Claim
 from interlock.client_worker import Worker
 from interlock.errors import StoreAway
 from interlock.nouns.tasks.task_outcomes import Claimed
+from interlock.nouns.tasks.task_view import TaskView
 from interlock.stores.memory import MemoryStore
 from interlock.testing.testbed import Client, Testbed
 
@@ -104,7 +105,9 @@ def test_a_server_ends_short_tasks_together_too(ada: interlock.Fleet) -> None:
 
     worker.serve(handle)
     assert set(states(ada).values()) == {"complete"}
-    assert ada.tasks.show("t07").result == "t07"
+    shown = ada.tasks.show("t07")
+    assert isinstance(shown, TaskView)
+    assert shown.result == "t07"
     assert len(commits(ada)) < len(tasks) / 2
 
 

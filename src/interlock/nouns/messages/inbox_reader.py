@@ -36,6 +36,10 @@ ALL_MESSAGES = AlertSubscription(since=0)
 """The subscription that needs no call: mail to all, and questions to one's abilities."""
 
 
+_ASKING = (keys.QUERIES, keys.TOPICS + ABLE)
+"""The folders of questions."""
+
+
 class TopicState(Struct, frozen=True, kw_only=True):
     """A topic that an agent reads: its filter, its cursor and its deletions."""
 
@@ -216,14 +220,16 @@ def sent_along(changes: Iterable[Change]) -> dict[str, Item] | None:
     """
     found: dict[str, Item] = {}
     for change in changes:
-        told = {item.key: item for item in change.written}
-        wanted = [change.key]
+        wanted: tuple[str, ...] = (change.key,)
         if change.key.startswith(keys.UNREAD):
-            wanted.append(keys.message(keys.id_of(change.key)))
-        asks = wanted[-1].startswith((keys.QUERIES, keys.TOPICS + ABLE))
-        if asks or not all(key in told for key in wanted):
+            wanted = (change.key, keys.message(keys.id_of(change.key)))
+        if not change.written or wanted[-1].startswith(_ASKING):
             return None
-        found.update((key, replace(told[key], created=change.revision)) for key in wanted)
+        told = {item.key: item for item in change.written}
+        for key in wanted:
+            if (item := told.get(key)) is None:
+                return None
+            found[key] = replace(item, created=change.revision)
     return found
 
 
@@ -251,11 +257,12 @@ def subscriptions_changed(
     topics: Mapping[str, TopicState], items: Mapping[str, Item | None]
 ) -> bool:
     """Whether a subscription differs from the known one."""
-    return any(
-        topics[keys.topic_of(key)].terms != (0 if item is None else item.revision)
-        for key, item in items.items()
-        if key.startswith(keys.SUBSCRIPTIONS)
-    )
+    for key, item in items.items():
+        if key.startswith(keys.SUBSCRIPTIONS):
+            known = topics[keys.topic_of(key)].terms
+            if known != (0 if item is None else item.revision):
+                return True
+    return False
 
 
 def question_lives(
@@ -277,7 +284,7 @@ def decoded_entries(
         item = items[each.key]
         if item is None:
             continue
-        left = lives.get(keys.live(each.id))
+        left = lives.get(keys.live(each.id)) if lives else None
         expires = None if left is None else left.expires_in
         message = readable(decode.message, item)
         if message is None:

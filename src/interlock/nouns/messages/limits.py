@@ -166,17 +166,27 @@ class DepthCounts:
         self._settled: Counter[str] = Counter()
         self._lock = threading.Lock()
 
+    def admit(self, prefix: str) -> bool:
+        """Admit one item without a count, if the last count allows for it."""
+        with self._lock:
+            allowed = self._allowed.get(prefix)
+            if allowed is None or allowed.left <= 0 or prefix in self._full:
+                return False
+            if self._clock.monotonic() >= allowed.ends:
+                return False
+            allowed.left -= 1
+            self._entered[prefix] += 1
+            return True
+
     def full(self, prefix: str) -> ReadOp[bool]:
         """Whether the prefix is full; if not, one item is admitted."""
         if self._clock.monotonic() < self._full.get(prefix, 0.0):
             return True
         self._full.pop(prefix, None)
+        if self.admit(prefix):
+            return False
         with self._lock:
             allowed = self._allowed.setdefault(prefix, Allowance())
-            if allowed.left > 0 and self._clock.monotonic() < allowed.ends:
-                allowed.left -= 1
-                self._entered[prefix] += 1
-                return False
             before = self._settled[prefix]
         free = self.most - len((yield from every_inside(prefix, most=self.most)))
         with self._lock:

@@ -165,11 +165,12 @@ class InboxReceiver:
         while True:
             watch = self._watch or (yield from self._begin())
             self._requeue_due()
-            found = yield from self._deliver()
-            if found:
-                return found
-            if found is None or self._queue or any(map(self._has_missed, self._topics.values())):
-                continue
+            if self._has_any():
+                found = yield from self._deliver()
+                if found:
+                    return found
+                if found is None or self._has_any():
+                    continue
             left = None if ends is None else ends - clock.monotonic()
             if left is not None and left <= 0 and listened:
                 return []
@@ -287,18 +288,24 @@ class InboxReceiver:
 
     def _apply(self, changes: Sequence[Change | Resync]) -> Op[None]:
         """Apply changes; a changed subscription or a gap requires a new read of the state."""
-        changed = [each for each in changes if isinstance(each, Change)]
-        asked = any(each.key.startswith(keys.SUBSCRIPTIONS) for each in changed)
-        if asked or len(changed) < len(changes):
-            self.close()
-            return
+        self._prefetched, self._told = {}, frozenset()
+        fresh: list[Change] = []
+        deleted: list[Change] = []
+        for change in changes:
+            if isinstance(change, Resync) or change.key.startswith(keys.SUBSCRIPTIONS):
+                self.close()
+                return
+            (deleted if change.deleted else fresh).append(change)
         with self._lock:
-            trimmed_topics = {name for each in changed if (name := self._drop_deleted(each))}
-            fresh = [each for each in changed if not each.deleted and self._concerns(each)]
-        yield from self._read_trims(trimmed_topics)
+            trimmed_topics = {name for each in deleted if (name := self._drop_deleted(each))}
+            fresh = [each for each in fresh if self._concerns(each)]
+        if trimmed_topics:
+            yield from self._read_trims(trimmed_topics)
+        if not fresh:
+            return
         few = fresh if len(fresh) <= FEW else []
         items: Mapping[str, Item | None] | None = None
-        if few and not any(each.deleted for each in changed):
+        if few and not deleted:
             items = inbox_reader.sent_along(few)
         if items is not None:
             self._told = frozenset([keys.id_of(each.key) for each in few])
@@ -307,7 +314,8 @@ class InboxReceiver:
             along = inbox_reader.keys_to_deliver(self._who.agent, [each.key for each in few])
             timed = any(key.startswith(LIVE) for key in along)
             items = yield from looked_up([*[each.key for each in fresh], *along], times=timed)
-            self._prefetched = items if along else {}
+            if along:
+                self._prefetched = items
         with self._lock:
             for each in fresh:
                 self._enqueue(each, items[each.key])
@@ -345,8 +353,6 @@ class InboxReceiver:
         A direct message or a question was acknowledged or answered. A delivered message of a topic
         can still be acknowledged after its deletion.
         """
-        if not change.deleted:
-            return ""
         id_ = keys.id_of(change.key)
         waited = self._queue.drop(id_)
         topic = keys.topic_of(change.key) if change.key.startswith(keys.TOPICS) else ""
@@ -369,33 +375,40 @@ class InboxReceiver:
         with self._lock:
             first = self._queue.first(PORTION)
             wanted = [*[each.key for each in first], *self._keys_to_check(first)]
-        known, self._prefetched = self._prefetched, {}
-        self._told = frozenset()
-        items = {**known, **(yield from looked_up([key for key in wanted if key not in known]))}
+        known, self._prefetched, self._told = self._prefetched, {}, frozenset()
+        items = dict(known)
+        if unknown := [key for key in wanted if key not in known]:
+            items |= yield from looked_up(unknown)
         if inbox_reader.subscriptions_changed(self._topics, items):
             self.close()
             return None
-        lives = yield from inbox_reader.question_lives(first, known)
-        yield from inbox_service.end_expired_questions(self._runner, self._who, lives)
-        old_stops = yield from stops.skip_old_stops(self._runner, self._who, first, items)
-        lost = {each.topic for each in first if items[each.key] is None}
-        yield from self._read_trims([each for each in lost if each and each[0] != ABLE])
+        questions = [each for each in first if each.key.startswith(keys.QUERIES)]
+        lives: Mapping[str, Item | None] = {}
+        if questions:
+            lives = yield from inbox_reader.question_lives(questions, known)
+            yield from inbox_service.end_expired_questions(self._runner, self._who, lives)
+        old_stops: AbstractSet[str] = frozenset()
+        if urgent := [each for each in first if each.urgent]:
+            old_stops = yield from stops.skip_old_stops(self._runner, self._who, urgent, items)
+        if lost := {each.topic for each in first if items[each.key] is None}:
+            yield from self._read_trims([each for each in lost if each and each[0] != ABLE])
         with self._lock:
             messages = self._messages_of(first, old_stops, items, lives)
-        self._remember_questions(first, items)
+        if questions:
+            self._remember_questions(questions, items)
         log_lines.delivered(self._who.agent, messages)
         return messages
 
     def _remember_questions(
-        self, first: Sequence[InboxEntry], items: Mapping[str, Item | None]
+        self, questions: Sequence[InboxEntry], items: Mapping[str, Item | None]
     ) -> None:
         """Keep questions as they were read: across a network, a reply then needs no read."""
         if self._runner.capabilities.transacts:
             return
-        for each in first:
+        for each in questions:
             mark = items.get(keys.unread(self._who.agent, each.id))
             asked = items.get(each.key)
-            if mark is None or asked is None or not each.key.startswith(keys.QUERIES):
+            if mark is None or asked is None:
                 continue
             if len(asked.value) <= REMEMBERED_BYTES:
                 self._runner.remember(mark.key, mark)
@@ -447,11 +460,10 @@ class InboxReceiver:
         self, found: InboxEntry, items: Mapping[str, Item | None], lives: Mapping[str, Item | None]
     ) -> bool:
         agent = self._who.agent
-        gone = lives.get(keys.live(found.id), found) is None
+        gone = bool(lives) and lives.get(keys.live(found.id), found) is None
         if found.topic:
-            topic = self._topics[found.topic]
-            cursor = items.get(keys.cursor(agent, found.topic))
-            self._merge_cursor(topic, readable(decode.cursor, cursor))
+            if (cursor := items.get(keys.cursor(agent, found.topic))) is not None:
+                self._merge_cursor(self._topics[found.topic], readable(decode.cursor, cursor))
             gone = gone or self._topics[found.topic].cursor.has(found.seq)
         else:
             gone = gone or items.get(keys.unread(agent, found.id), found) is None
@@ -470,13 +482,20 @@ class InboxReceiver:
         before = self._delivered.get(found.id)
         given = Delivery(found, 1 if before is None else before.attempts + 1, self._due())
         self._delivered[found.id] = given
-        return replace(message, attempt=given.attempts + self._earlier_attempts.get(found.id, 0))
+        attempt = given.attempts + self._earlier_attempts.get(found.id, 0)
+        return message if attempt == message.attempt else replace(message, attempt=attempt)
 
     def _due(self) -> float:
         """When an unacknowledged message that is delivered now becomes due."""
         return self._runner.clock.monotonic() + self._redeliver
 
+    def _has_any(self) -> bool:
+        """Whether there is something to deliver."""
+        return bool(self._queue) or any(map(self._has_missed, self._topics.values()))
+
     def _has_missed(self, topic: TopicState) -> bool:
+        if topic.trimmed is None:
+            return False
         return topic.missed and inbox_reader.missed_notice(topic).id not in self._delivered
 
     def _requeue_due(self) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from functools import cached_property
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -117,22 +117,26 @@ class SendCalls(Calls[D]):
         and is refused if it has changed. An unknown recipient is refused, since its name is
         probably misspelled; with ``hold`` the message is kept for it.
         """
-        type_, reader = validate.name(type, "type of what is shared"), named(to)
-        found = None if file is None else (yield from describe(file))
-        return (
-            yield from self._post(
-                "share",
-                (reader,),
-                data,
-                file=found,
-                type=type_,
-                urgent=urgent,
-                hold=hold,
-                id=id,
-                acks=acks,
-                given=given,
-            )
+        type_, to_ = validate.name(type, "type of what is shared"), (named(to),)
+        post = partial(
+            self._post,
+            "share",
+            to_,
+            data,
+            type=type_,
+            urgent=urgent,
+            hold=hold,
+            id=id,
+            acks=acks,
+            given=given,
         )
+        return post() if file is None else self._with_file(post, file)
+
+    def _with_file(
+        self, post: Callable[..., Op[SendOutcome]], file: str | os.PathLike[str]
+    ) -> Op[SendOutcome]:
+        found = yield from describe(file)
+        return (yield from post(file=found))
 
     @call
     def stop(

@@ -9,7 +9,7 @@ writes to a full inbox does not delay others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from msgspec import Struct
@@ -50,32 +50,40 @@ _NOT_SENT = (Refused, MessageExists)
 class SendPlan(Struct, kw_only=True):
     """What a send reads and checks, over all attempts to commit it.
 
-    ``id_keys`` exist if it was sent before, and then it is not ``needed``. It takes the
-    ``free_keys``, which must not exist, and the rate ``slot``. ``entered`` are the recipients whose
-    inboxes have admitted it, ``full`` is one whose inbox is full.
+    ``id_keys`` exist if it was sent before, and then it is not ``needed``. ``paused`` is the key of
+    the sender's pause, ``mailboxes`` has each recipient with the key of its mailbox, and ``others``
+    are further keys that its commit depends on. It takes the rate ``slot``. ``entered`` are the
+    inboxes that have admitted it, in the order of the recipients; ``full`` is a recipient whose
+    inbox is full.
     """
 
     sender: str
     id_keys: tuple[str, ...]
-    to: tuple[str, ...]
-    acks: tuple[str, ...]
-    free_keys: tuple[str, ...]
-    slot: int | None
+    paused: str
+    to: tuple[str, ...] = ()
+    mailboxes: tuple[tuple[str, str], ...] = ()
+    acks: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    slot: int | None = None
+    slot_key: str = ""
     needed: bool = True
     entered: list[str] = []
     full: str = ""
 
+    def take(self, slot: int | None) -> None:
+        """Take a rate slot, or none."""
+        self.slot = slot
+        self.slot_key = "" if slot is None else keys.rate_slot(self.sender, slot)
+
     @property
     def refs(self) -> tuple[str, ...]:
         """The keys that its commit depends on."""
-        refs = [*self.id_keys, keys.paused(self.sender)]
-        if self.to:
-            refs += [keys.mailbox(agent) for agent in self.to]
-        if self.acks:
-            refs += [keys.unread(self.sender, id_) for id_ in self.acks]
+        refs = [*self.id_keys, self.paused]
+        if self.mailboxes:
+            refs += [key for _, key in self.mailboxes]
         if self.slot is not None:
-            refs.append(keys.rate_slot(self.sender, self.slot))
-        return (*refs, *self.free_keys)
+            refs.append(self.slot_key)
+        return (*refs, *self.others)
 
 
 class MessageSender:
@@ -131,10 +139,10 @@ class MessageSender:
         """Commit a send; return an unused rate slot."""
         done: Decided[T] | None = None
         try:
-            if plan.to or (self.limits.rate.limit and plan.slot is None):
-                done = yield from self._change(plan, deciding, actor)
-            else:
+            if self._admitted(plan):
                 done = yield from self._runner.change(deciding, actor, self._guess(plan))
+            else:
+                done = yield from self._change(plan, deciding, actor)
             return done
         finally:
             sent = done is not None and not isinstance(done.outcome, _NOT_SENT)
@@ -142,8 +150,21 @@ class MessageSender:
                 self._registered.add(plan.sender)
             elif (slot := plan.slot) is not None:
                 self._rate_slots[plan.sender].release(slot)
-            for agent in plan.entered:
-                self._depths.settled(keys.unread(agent))
+            for inbox in plan.entered:
+                self._depths.settled(inbox)
+
+    def _admitted(self, plan: SendPlan) -> bool:
+        """Whether nothing has to be counted: the rate and all inboxes have room, as far as known.
+
+        The inboxes that have room are entered.
+        """
+        if self._limited(plan):
+            return False
+        for agent in plan.to:
+            if not self._depths.admit(inbox := keys.unread(agent)):
+                return False
+            plan.entered.append(inbox)
+        return True
 
     def _change(
         self, plan: SendPlan, deciding: Callable[[], DecideOp[T]], actor: Actor
@@ -165,43 +186,54 @@ class MessageSender:
 
     def _enter(self, plan: SendPlan) -> Op[None]:
         """Take space in the inboxes of all recipients until the send has ended."""
-        for agent in plan.to:
-            if (yield from outside(self._depths.full(keys.unread(agent)))):
+        for agent in plan.to[len(plan.entered) :]:
+            inbox = keys.unread(agent)
+            if (yield from outside(self._depths.full(inbox))):
                 plan.full = agent
                 return
-            plan.entered.append(agent)
+            plan.entered.append(inbox)
 
     def plan(
         self,
         sender: str,
         id_keys: tuple[str, ...],
-        to: Iterable[str],
+        to: tuple[str, ...],
         acks: tuple[str, ...] = (),
         *,
         free_keys: tuple[str, ...] = (),
     ) -> SendPlan:
-        """The plan of a send, with a rate slot that seems free."""
-        slot = self._slots_of(sender).take(self.moment()) if self.limits.rate.limit else None
-        return SendPlan(
-            sender=sender, id_keys=id_keys, to=tuple(to), acks=acks, free_keys=free_keys, slot=slot
+        """The plan of a send, with a rate slot that seems free.
+
+        It checks that the ``free_keys`` do not exist.
+        """
+        unread = tuple([keys.unread(sender, id_) for id_ in acks]) if acks else ()
+        plan = SendPlan(
+            sender=sender, id_keys=id_keys, paused=keys.paused(sender), others=(*unread, *free_keys)
         )
+        if to:
+            plan.to = to
+            plan.mailboxes = tuple([(agent, keys.mailbox(agent)) for agent in to])
+        if acks:
+            plan.acks = acks
+        if self.limits.rate.limit:
+            plan.take(self._slots_of(sender).take(self.moment()))
+        return plan
 
     def _guess(self, plan: SendPlan) -> dict[str, Item | None] | None:
         """The assumed state, if it is enough to send without a read."""
         if self._runner.capabilities.transacts or plan.acks or self._limited(plan):
             return None
         known: dict[str, Item | None] = dict.fromkeys(plan.refs)
-        for agent in plan.to:
-            key = keys.mailbox(agent)
+        for _, key in plan.mailboxes:
             known[key] = Item(key, _MAILBOX, 0, 0)
         if plan.slot is not None:
-            known |= self._runner.recall(keys.rate_slot(plan.sender, plan.slot))
+            known |= self._runner.recall(plan.slot_key)
         return known
 
     def sender_state(self, plan: SendPlan, snapshot: Snapshot) -> ReadOp[SenderState]:
         """The stored state that decides whether the message can be sent."""
         items, sender, limits = snapshot.items, plan.sender, self.limits
-        paused, exists, slot = items[keys.paused(sender)], False, plan.slot
+        paused, exists, slot = items[plan.paused], False, plan.slot
         slots: dict[int, float | None] = {}
         for id_key in plan.id_keys:
             exists = exists or items[id_key] is not None
@@ -213,7 +245,7 @@ class MessageSender:
             paused=None if paused is None else decode.paused(paused),
             exists=exists,
             registered=sender in self._registered,
-            unknown=tuple([each for each in plan.to if items[keys.mailbox(each)] is None]),
+            unknown=tuple([agent for agent, key in plan.mailboxes if items[key] is None]),
             full=(plan.full, limits.depth) if plan.full and may_send else None,
             rate=limits.rate,
             slots=slots,
@@ -230,7 +262,7 @@ class MessageSender:
 
     def _is_free(self, plan: SendPlan, snapshot: Snapshot) -> bool:
         """Whether the planned slot is free; the clock is read after the store."""
-        item = snapshot.items[keys.rate_slot(plan.sender, plan.slot or 0)]
+        item = snapshot.items[plan.slot_key]
         return item is None or slot_is_free(
             decode.slot_used_at(item), self.limits.rate, self.moment()
         )
@@ -244,10 +276,10 @@ class MessageSender:
             slots = yield from used_slots(plan.sender)
             now = self.moment()
             rate_slots.update(slots, now)
-            plan.slot = rate_slots.take(now)
+            plan.take(rate_slots.take(now))
             if plan.slot is None:
                 return None, slots
-            if self._is_free(plan, (yield (keys.rate_slot(plan.sender, plan.slot),))):
+            if self._is_free(plan, (yield (plan.slot_key,))):
                 return plan.slot, slots
 
     def _slots_of(self, sender: str) -> RateSlots:

@@ -22,8 +22,8 @@ from hiredis import ProtocolError, ReplyError
 
 from interlock.stores.network import REPLY, Unanswered, Unsent
 from interlock.stores.redis.scripts import PackedCommit, pack
-from interlock.stores.redis.transport import Connection, reason
-from interlock.stores.redis.watch import PING, PING_REQUEST, Silence
+from interlock.stores.redis.transport import Connection, boot_time, reason
+from interlock.stores.redis.watch import LATE, PING, PING_REQUEST, Silence
 
 if TYPE_CHECKING:
     from interlock.stores.redis.transport import Connection, RedisTransport
@@ -347,6 +347,10 @@ class LoopSubscriptions(LoopConnection):
         self._joining.setdefault(channel, []).append(future)
         await future
 
+    def has_unread(self) -> bool:
+        """Whether something has arrived that the loop has not read yet."""
+        return not self.ended and self._connection.readable(0.0)
+
     def leave(self, subscription: LoopSubscription) -> None:
         """Listen no more for this one; in the thread of the loop."""
         subscription.wake()
@@ -419,6 +423,8 @@ class LoopSubscription:
         self._inbox = deque[bytes]()
         self._sleeper: asyncio.Future[None] | None = None
         self._overrun = False
+        self.slept = False
+        """Whether the last call slept until something came, and not for too long."""
 
     def serves(self, loop: object) -> bool:
         """Whether a caller in this loop can go on with it."""
@@ -441,7 +447,9 @@ class LoopSubscription:
 
     async def receive_async(self, seconds: float) -> list[bytes]:
         """The payloads that were published; none if the time is up.  Unanswered if it ended."""
+        self.slept = False
         if not self._inbox and not self._subscriptions.ended and seconds > 0:
+            started, at_hand = boot_time(), self._subscriptions.has_unread()
             self._sleeper = self._subscriptions.loop.create_future()
             timer = self._subscriptions.loop.call_later(seconds, self.wake)
             try:
@@ -449,6 +457,7 @@ class LoopSubscription:
             finally:
                 timer.cancel()
                 self._sleeper = None
+            self.slept = not at_hand and boot_time() < started + seconds + LATE
         if self._subscriptions.ended:
             raise Unanswered(self._subscriptions.ended)
         if self._overrun:

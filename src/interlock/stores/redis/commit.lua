@@ -96,6 +96,8 @@ local function has(item, value)
   return sub(item, 1, #head) == head and find(item, '"', #head + 1, true) == #item - 1
 end
 
+local LONGEST = 4096 -- bytes of values that are published, at most
+
 -- Call a command with a whole list, in portions that fit on Lua's stack.
 local PORTION = 1000
 local function all(command, key, list, size)
@@ -213,13 +215,34 @@ local function commit(at, checks, puts, deletes, reads, signals)
     return answer
   end
 
+  -- What stays of the puts, for who receives a message: its receiver need not read it.
+  local function written()
+    local along = ''
+    for i = putting, deleting - 1, 3 do
+      local key, value = ARGV[i], ARGV[i + 1]
+      if #along + #value > LONGEST then
+        return ''
+      end
+      if ARGV[i + 2] == '0' then
+        local item = #key .. ':' .. key .. value
+        along = along .. #item + 1 .. ':"' .. item
+      end
+    end
+    return along
+  end
+
   -- Who watches a key listens on its channel, on that of one of its folders, or on the root's, which
-  -- brings everything and the entry too.
+  -- brings everything and the entry too.  New messages come with what the commit wrote.
   local bells, scopes, many, everything = {}, {false, false, false, false}, 0, ''
+  local carriers, along = {}, nil
   local before = stamped .. ' ' .. (recorded or '0') .. ' '
   local function tell(kind, key)
     local told = #key + 1 .. kind .. key
-    local scope, slash = key, 0
+    local scope, slash, folder = key, 0, sub(key, 1, 7)
+    local carries = kind == ':+' and (folder == 'unread/' or folder == 'topics/')
+    if carries then
+      along = along or written()
+    end
     everything = everything .. told
     while scope do
       local earlier = bells[scope]
@@ -230,6 +253,9 @@ local function commit(at, checks, puts, deletes, reads, signals)
       bells[scope] = (earlier or before) .. told
       slash = find(key, '/', slash + 1, true)
       scope = slash and slash < #key and sub(key, 1, slash)
+      if scope and carries then
+        carriers[scope] = along
+      end
     end
   end
 
@@ -354,7 +380,7 @@ local function commit(at, checks, puts, deletes, reads, signals)
     end
     recorded = stamped -- told last: what is told has been written
     for i = 1, many do
-      call('PUBLISH', bell .. scopes[i], bells[scopes[i]])
+      call('PUBLISH', bell .. scopes[i], bells[scopes[i]] .. (carriers[scopes[i]] or ''))
     end
     local own = #id + 1 .. ':=' .. id .. #entry + 1 .. ':"'
     call('PUBLISH', bell, before .. own .. entry .. everything)

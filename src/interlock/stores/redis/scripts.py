@@ -9,14 +9,15 @@ Times are microseconds of the server's clock; an item that never expires has 0.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from struct import Struct
 from typing import NamedTuple, TypeAlias, cast
 
 from hiredis import pack_command
+from msgspec.structs import replace
 
-from interlock.store import LOG, Change, Item, Log, Range, Ref, Txn, covers
+from interlock.store import LOG, TOLD, Change, Item, Log, Range, Ref, Txn, covers
 from interlock.stores.network import stamped, unstamped
 
 try:  # hashlib would load OpenSSL, a tenth of a command's time
@@ -227,13 +228,17 @@ def _entry(stream_id: bytes, txn: bytes, entry: bytes, digest: bytes) -> Item:
     return Item(LOG + name, entry, revision, revision, name, digest.decode())
 
 
-def changes(scopes: tuple[str, ...], revision: int, tokens: bytes, at: int = 0) -> Iterator[Change]:
+def changes(
+    scopes: tuple[str, ...], revision: int, tokens: bytes, at: int = 0, *, written: bool = False
+) -> list[Change]:
     """The changes in these scopes, from a published payload or from the log.
 
     Each token has its length before it and its kind as its first byte: a key that was put (+),
-    deleted (-) or signalled (!), or the id of the entry (=) and then the entry itself (").
+    deleted (-) or signalled (!), or the id of the entry (=) and then the entry itself (").  Without
+    an id before it, the last kind is an item that the commit wrote; ``written`` adds these to the
+    changes of new messages.
     """
-    name = ""
+    name, found, items = "", list[Change](), list[Item]()
     while at < len(tokens):
         colon = tokens.index(b":", at)
         at = colon + 1 + int(tokens[at:colon])
@@ -241,7 +246,20 @@ def changes(scopes: tuple[str, ...], revision: int, tokens: bytes, at: int = 0) 
         if kind == b"=":
             name = LOG + text.decode()
         elif kind == b'"':
-            if covers(scopes, name):
-                yield Change(revision, name, value=text)
+            if not name and written:
+                items.append(_written(text, revision))
+            elif name and covers(scopes, name):
+                found.append(Change(revision, name, value=text))
         elif covers(scopes, key := text.decode()):
-            yield Change(revision, key, deleted=kind == b"-")
+            found.append(Change(revision, key, deleted=kind == b"-"))
+    if not items:
+        return found
+    sent = tuple(items)
+    return [replace(each, written=sent) if each.key.startswith(TOLD) else each for each in found]
+
+
+def _written(text: bytes, revision: int) -> Item:
+    """An item that a commit wrote: its key, with its length before it, and its value."""
+    colon = text.index(b":")
+    end = colon + 1 + int(text[:colon])
+    return Item(text[colon + 1 : end].decode(), text[end:], revision, 0)

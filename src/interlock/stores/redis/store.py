@@ -94,6 +94,8 @@ class RedisStore(NetworkStore):
     transport: RedisTransport
     server: ServerFacts | None = None
     """What the last new connection reached."""
+    committed = 0
+    """The latest revision that this object committed."""
 
     def __init__(self, address: Address, *, patience: float = PATIENCE) -> None:
         prefix = f"{{{address.namespace}}}:"
@@ -235,6 +237,7 @@ class RedisStore(NetworkStore):
     def _answer(self, txn: Txn, answer: Sequence[Any]) -> Answer:
         now = answer[1]
         if answer[0]:
+            self.committed = max(self.committed, now)
             self.transport.learn(now)
             return Committed(now, scripts.items(txn.reads, answer[2:], now) if txn.reads else {})
         asked = (*(check.key for check in txn.checks), *txn.reads)

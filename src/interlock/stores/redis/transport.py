@@ -63,6 +63,11 @@ killed: it is not delivered when the network comes back.
 """
 
 
+def boot_time() -> float:
+    """Seconds by a clock that goes on while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
+
+
 class Connection:
     """One socket and the parser of what comes from it."""
 
@@ -233,11 +238,16 @@ class RedisTransport:
     def latest(self) -> int:
         """By when, by the server's clock, what is sent now must have happened."""
         now, learned = self._learned
-        return now + int((time.clock_gettime(_CLOCK) - learned) * 1_000_000) + LATEST
+        return now + int((boot_time() - learned) * 1_000_000) + LATEST
+
+    def earliest(self) -> int:
+        """What the server's clock says now, or a little less: its answer took a while."""
+        now, learned = self._learned
+        return now + int((boot_time() - learned) * 1_000_000)
 
     def learn(self, now: int) -> None:
         """Note what the server's clock says; that the answer took a while errs on the safe side."""
-        self._learned = (now, time.clock_gettime(_CLOCK))
+        self._learned = (now, boot_time())
 
     def meaning(self, reply: ReplyError) -> Exception:
         """The exception that an error reply is; where to ask from now on is remembered."""

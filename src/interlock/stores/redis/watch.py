@@ -19,6 +19,12 @@ than one may have the first piece when the connection ends or when it looks into
 revision is behind the position only when a later one arrived.  Until then the watch asks the log
 for it again, and leaves out the keys that it has.
 
+A new message is published with what its commit wrote (``Change.written``), so its receiver need not
+read it.  A watch passes that on if its ``take`` slept until it came, the commit was later than the
+begin of that sleep, by the server's clock, and this store object has not committed since: a call of
+``take`` is not to overlook anything that was done before it, such as an acknowledgement.  Nor if
+the sleep took longer than it should have: a process that was suspended reads.
+
 A watch of a blocking caller listens on a connection of its own (``BlockingSubscription``).  In an
 event loop all watches share one connection (async_connections.py).
 """
@@ -37,6 +43,7 @@ from interlock.steps import Op, Pause, drive, drive_async
 from interlock.store import LOG, Change, Resync
 from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
 from interlock.stores.redis.scripts import SINCE, changes, pack
+from interlock.stores.redis.transport import boot_time
 
 if TYPE_CHECKING:
     from interlock.stores.redis.async_connections import LoopSubscription
@@ -56,6 +63,8 @@ each time that it was for nothing, up to ``LONGEST`` times as many, unless anoth
 trouble."""
 LONGEST = 14
 PING_REQUEST = pack(("PING",))
+LATE = 0.2
+"""Seconds beyond its time after which a sleep was too long."""
 
 
 class _Either:
@@ -149,10 +158,11 @@ class RedisWatch:
         until = self._due if ends is None else min(self._due, ends)
         seconds = max(0.0, until - now)
         subscription: Any = self._subscription  # of the kind that the driver wants
+        began = max(self._store.transport.earliest(), self._store.committed)
         payloads = yield _Either(
             lambda _: subscription.receive(seconds), lambda _: subscription.receive_async(seconds)
         )
-        return self._changes(payloads)
+        return self._changes(payloads, began if subscription.slept else None)
 
     def _wait(self, error: Exception, pause: float, ends: float | None) -> Op[None]:
         """Pause during an outage, unless it has lasted too long or the time is up."""
@@ -193,8 +203,11 @@ class RedisWatch:
         before, self._life = self._life, self._store.life
         return bool(before) and before != self._life and server is not None and server.loses_data
 
-    def _changes(self, payloads: Sequence[bytes]) -> list[Change | Resync]:
-        """The changes in some payloads, up to the first gap."""
+    def _changes(self, payloads: Sequence[bytes], began: int | None) -> list[Change | Resync]:
+        """The changes in some payloads, up to the first gap.
+
+        What was written comes along if it is later than the sleep that these ended ``began``.
+        """
         found: list[Change | Resync] = []
         for payload in payloads:
             at, before, _ = payload.split(b" ", 2)
@@ -209,7 +222,8 @@ class RedisWatch:
                 self._behind = True
                 break
             start = len(at) + len(before) + 2
-            piece = changes(self._scopes, revision, payload, start)
+            fresh = began is not None and revision > max(began, self._store.committed)
+            piece = changes(self._scopes, revision, payload, start, written=fresh)
             found.extend(self.position.receive(revision, previous, piece))
         return found
 
@@ -292,6 +306,8 @@ class BlockingSubscription:
         self._connection = connection
         self._channels: frozenset[bytes] = frozenset()
         self._left = False
+        self.slept = False
+        """Whether the last call slept until something came, and not for too long."""
         self.silence = Silence(transport, time.monotonic())
 
     @classmethod
@@ -329,9 +345,13 @@ class BlockingSubscription:
 
     def receive(self, seconds: float) -> list[bytes]:
         """The published payloads; none if the time is up.  Unanswered if the server is silent."""
-        self._connection.busy = True
+        self._connection.busy, self.slept = True, False
+        started = boot_time()
         try:
-            return self._listened(time.monotonic() + seconds)
+            at_hand = self._connection.reader.has_data() or self._connection.readable(0.0)
+            payloads = self._listened(time.monotonic() + seconds)
+            self.slept = not at_hand and boot_time() < started + seconds + LATE
+            return payloads
         finally:
             self._connection.busy = False
             if self._left:
