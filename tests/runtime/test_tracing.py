@@ -18,6 +18,7 @@ from interlock import aio
 from interlock.errors import StoreAway
 from interlock.runtime import tracing
 from interlock.runtime.runner import Runner
+from interlock.stores import open_store
 from interlock.stores.memory import MemoryStore
 
 
@@ -124,6 +125,7 @@ def test_it_is_off_by_default_and_then_imports_nothing(tmp_path: Path) -> None:
 def test_a_command_writes_its_spans_to_stderr_when_asked(tmp_path: Path) -> None:
     command = str(Path(sys.executable).parent / "interlock")
     words = ["lock", "acquire", "merge", "--agent", "ada", "--store", str(tmp_path / "store.db")]
+    open_store(str(tmp_path / "store.db")).close()
     done = subprocess.run(
         [command, *words],
         capture_output=True,

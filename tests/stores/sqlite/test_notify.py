@@ -11,6 +11,7 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,15 @@ from interlock.store import Change, Committed, Put, Resync, Txn
 from interlock.stores import open_store
 from interlock.stores.sqlite import SQLiteStore, writer
 from interlock.stores.sqlite import watch as watch_module
-from interlock.stores.sqlite.notify import CommitNote, Notifier, NotifySocket
+from interlock.stores.sqlite.notify import (
+    LOOK,
+    CommitNote,
+    Notice,
+    NoticeRow,
+    Notifier,
+    NotifySocket,
+    notices_of,
+)
 from interlock.stores.sqlite.watch import ChangeFeed, Rows, SQLiteWatch
 
 PATIENCE = 30.0
@@ -488,6 +497,30 @@ def test_a_full_queue_never_blocks_whoever_rings(store: SQLiteStore) -> None:
     write(store, "k/b")
     assert keys(watch.take(20)) == ["k/b"]
     other.close()
+
+
+def test_receivers_that_read_nothing_keep_no_other_waiting(tmp_path: Path) -> None:
+    """What they did not read counts for the socket of its sender."""
+    notifier = Notifier(str(tmp_path))
+    sockets = [notifier.open_socket() for _ in range(40)]
+    *stopped, live = [each for each in sockets if each is not None]
+    for each in stopped:
+        for _ in range(12):
+            assert notifier.send(each._name, b"x" * 4000)
+    assert notifier.send(live._name, b"y")
+    assert live.drain() in ([b"y"], [LOOK])
+    for each in sockets:
+        if each is not None:
+            each.close()
+    notifier.close()
+
+
+def test_a_notice_of_another_form_lets_its_receiver_read_the_log() -> None:
+    encode = msgspec.msgpack.Encoder().encode
+    good = encode(Notice(1, [NoticeRow(1, ["!wake/a"], {})]))
+    assert notices_of([good]) is not None
+    assert notices_of([encode(Notice(1, [NoticeRow(1, [""], {})]))]) is None
+    assert notices_of([b"garbage"]) is None
 
 
 def test_a_committer_killed_before_it_rang_is_noticed(

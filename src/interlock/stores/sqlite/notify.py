@@ -285,19 +285,27 @@ class Notifier:
     def send(self, name: str, datagram: bytes = LOOK) -> bool:
         """Send a datagram to a socket; False if its process is gone.  Called under the lock."""
         try:
-            if self._sender is None:
-                import socket
-
-                self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-                self._sender.setblocking(False)
-            self._sender.sendto(datagram, self.address(name))
+            try:
+                (self._sender or self._open_sender()).sendto(datagram, self.address(name))
+            except BlockingIOError:
+                # The receiver has more than it reads, or we have: what others did not read counts
+                # for our socket, too.
+                with suppress(BlockingIOError):
+                    self._open_sender().sendto(LOOK, self.address(name))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-        except BlockingIOError:
-            return True
         except OSError as error:
             self.trouble = f"another process could not be woken ({error.strerror or error})"
         return True
+
+    def _open_sender(self) -> socket.socket:
+        import socket
+
+        if self._sender is not None:
+            self._sender.close()
+        self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._sender.setblocking(False)
+        return self._sender
 
     def _clear(self, name: str) -> None:
         """Take the files of a dead process away."""
@@ -486,9 +494,11 @@ def notices_of(datagrams: list[bytes]) -> list[Notice] | None:
         return None
     try:
         decode = _decoder().decode
-        return [decode(each) for each in datagrams]
+        notices = [decode(each) for each in datagrams]
     except msgspec.MsgspecError:  # an odd datagram
         return None
+    odd = any("" in row.lines for notice in notices for row in notice.rows)
+    return None if odd else notices
 
 
 def around(key: str) -> list[str]:
