@@ -258,10 +258,8 @@ class WriteConnection(ReadConnection):
         path: str,
         notify: Callable[[Sequence[CommitNote]], None],
         files: OpenFiles,
-        announce: Callable[[Sequence[CommitNote]], bool] = lambda _: False,
     ) -> None:
         self.files = files
-        self.announce = announce
         self.seen = 0
         """The highest revision that this object committed: the store never goes back behind it."""
         self._wait: float | None = None
@@ -271,8 +269,7 @@ class WriteConnection(ReadConnection):
         self._path = path
         self.shown = path
         """The store in messages about its mark."""
-        self.touched: list[CommitNote] = []
-        """The commits that no watcher was notified of yet."""
+        self._touched: list[CommitNote] = []
         self._kept = 0
         self._last = 0
         self._quiet = 0
@@ -303,7 +300,7 @@ class WriteConnection(ReadConnection):
         if wait != self._wait:
             self._wait = wait
             self.db.set_busy_timeout(math.ceil(wait * 1000))
-        self._kept = len(self.touched)
+        self._kept = len(self._touched)
         if self.db.in_transaction:  # an exception interrupted its rollback
             self.rollback()
         row: Any = self._execute(_BEGIN).fetchone()
@@ -390,7 +387,7 @@ class WriteConnection(ReadConnection):
 
     def rollback(self) -> None:
         """Undo everything of this transaction."""
-        del self.touched[self._kept :]
+        del self._touched[self._kept :]
         with suppress(apsw.Error):  # what failed before is the error that counts
             if self.db.in_transaction:
                 self._execute("ROLLBACK")
@@ -470,11 +467,11 @@ class WriteConnection(ReadConnection):
 
     def doubt_touched(self) -> None:
         """It is unknown whether the commits are durable: what they wrote is not passed on."""
-        self.touched = [replace(commit, durable=False) for commit in self.touched]
+        self._touched = [replace(commit, durable=False) for commit in self._touched]
 
     def take_touched(self) -> list[CommitNote]:
         """The commits since this was last asked, for the notifier."""
-        touched, self.touched = self.touched, []
+        touched, self._touched = self._touched, []
         return touched
 
     def translated(self, error: apsw.Error, db: apsw.Connection | None = None) -> InterlockError:
@@ -520,7 +517,7 @@ class WriteConnection(ReadConnection):
         entry = LOG + id_
         uncache(entry, None)
         puts = txn.puts if self.sends_written else ()
-        self.touched.append(CommitNote(revision, entry, lines, puts))
+        self._touched.append(CommitNote(revision, entry, lines, puts))
 
     def _bound_wal(self) -> None:
         """SQLite checkpoints every 1,000 pages by itself; where that is not enough, insist."""
@@ -592,19 +589,12 @@ class Wal:
         self.trouble = ""
         """Why nothing can be made durable any more."""
         self._fd = -1
-        self._opening = threading.Lock()
-
-    def open(self) -> None:
-        """Open the file: from then on no error of the disk is missed."""
-        with self._opening:
-            if self._fd < 0:
-                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
 
     def sync(self) -> None:
         """Make everything durable that was committed by now."""
         try:
             if self._fd < 0:
-                self.open()
+                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             _sync(self._fd)
         except OSError as error:
             self.trouble = (

@@ -17,10 +17,6 @@ commits first and lists afterwards.  A full socket needs no further datagram, si
 yet to wake, and reads the log if it finds many.  For a committer that is killed between commit and
 notification, and for a sandbox that forbids sockets, there is the slow backstop in watch.py.
 
-A new message that concerns one process goes to it before the sender waits for the disk, if it asked
-for that: it wakes while both wait for the disk, and passes nothing on before its own wait is over.
-Several receivers, and one in an event loop, which must not wait, are notified after the disk.
-
 A socket whose process is dead refuses the byte; the sender deletes its files.
 """
 
@@ -69,10 +65,6 @@ MANY = 4
 """So many datagrams at once may be all that there was room for."""
 LOOK = b"!"
 """The datagram whose receiver reads the log."""
-EARLY = "early/"
-"""No folder of keys: a process whose mark names it makes new messages durable itself."""
-_MESSAGES = frozenset(("+unread/", "+topics/"))
-"""How the lines of new messages begin."""
 
 
 class CommitNote(Struct, frozen=True, gc=False):
@@ -106,13 +98,11 @@ class NoticeRow(Struct, frozen=True, array_like=True, gc=False):
 class Notice(Struct, frozen=True, array_like=True, gc=False):
     """A datagram about commits: when it was sent, and a row for each of them.
 
-    ``sent`` is in nanoseconds of the clock that all processes of a boot share.  If they were not
-    ``synced`` by then, the receiver makes them durable.
+    ``sent`` is in nanoseconds of the clock that all processes of a boot share.
     """
 
     sent: int
     rows: list[NoticeRow]
-    synced: bool = True
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -142,36 +132,8 @@ class Notifier:
         self.here: dict[str, NotifySocket] = {}
         """The sockets of this process, by name."""
 
-    def announce(self, commits: Sequence[CommitNote]) -> bool:
-        """Send commits with new messages that are not durable yet to the process they concern.
-
-        Only if it is a single one, and asked for that.  Returns whether all is done.
-        """
-        if EARLY not in self._watched:  # one that is new is found by ``notify``
-            return False
-        if not any(line[:8] in _MESSAGES for commit in commits for line in commit.lines):
-            return False
-        try:
-            with self.lock:
-                watched = self._list()
-                early = watched.get(EARLY, ())
-                concerned = self._concerned(watched, commits)
-                name = next(iter(concerned), "")
-                if len(concerned) > 1 or name not in early or name in self.here:
-                    return False
-                datagram = _datagram(commits, concerned[name], synced=False)
-                if datagram == LOOK or not self.send(name, datagram):
-                    return False
-                for idle in self.here.values():
-                    idle.skip([commit.revision for commit in commits])
-        except OSError:
-            return False  # then ``notify`` says why
-        return True
-
     def notify(self, commits: Sequence[CommitNote]) -> None:
         """Wake every process that watches a key which these changed."""
-        if not commits:
-            return
         try:
             with self.lock:
                 if watched := self._list():
@@ -374,15 +336,6 @@ class NotifySocket:
                 self._notifier.remove(mark)
         return stays
 
-    def ask_early(self, *, early: bool) -> None:
-        """Ask for new messages that are not durable yet, or do so no more."""
-        mark = f"{self._name}={_spelled(EARLY)}"
-        if early:
-            self._make(mark)
-            self._marks[mark] = 1
-        elif self._marks.pop(mark, 0):
-            self._notifier.remove(mark)
-
     def mark_again(self) -> None:
         """Make the marks again, if another program removed them."""
         for mark in self._marks:
@@ -469,9 +422,7 @@ def signal_folder(scopes: tuple[str, ...]) -> str | None:
     return scope[: scope.rfind("/") + 1]
 
 
-def _datagram(
-    commits: Sequence[CommitNote], concerned: Mapping[int, list[str]], *, synced: bool = True
-) -> bytes:
+def _datagram(commits: Sequence[CommitNote], concerned: Mapping[int, list[str]]) -> bytes:
     """The datagram for a socket that these lines of the commits concern."""
     rows, room = [], LONGEST_VALUES
     for commit in commits:
@@ -484,7 +435,7 @@ def _datagram(
             room -= sum(map(len, kept.values()))
             written = kept if room > 0 else {}
         rows.append(NoticeRow(commit.revision, lines, written))
-    datagram = _encode(Notice(time.clock_gettime_ns(time.CLOCK_MONOTONIC), rows, synced))
+    datagram = _encode(Notice(time.clock_gettime_ns(time.CLOCK_MONOTONIC), rows))
     return datagram if len(datagram) < _LONGEST_DATAGRAM else LOOK
 
 

@@ -156,8 +156,7 @@ class SQLiteStore(BlockingStore):
         self._made_feed: ChangeFeed | None = None
 
     def _make_writer(self, db: apsw.Connection, patience: float) -> tuple[WriteConnection, Writer]:
-        notifier = self._notifier
-        engine = WriteConnection(db, self.path, notifier.notify, self._files, notifier.announce)
+        engine = WriteConnection(db, self.path, self._notifier.notify, self._files)
         return engine, Writer(engine, self._write_queue, patience)
 
     @property
@@ -289,7 +288,6 @@ class SQLiteStore(BlockingStore):
                     self._check,
                     same_files=self._same_files,
                     committed=self._committed,
-                    sync=self._sync_log,
                 )
                 self._made_feed = feed
             return self._made_feed
@@ -527,16 +525,6 @@ class SQLiteStore(BlockingStore):
             with self._reading:
                 self._files.check(self._read_connection().db)
         except (StoreTrouble, apsw.Error):
-            return False
-        return True
-
-    def _sync_log(self, *, prepare: bool = False) -> bool:
-        """Make durable what any process has committed by now, or only prepare for that."""
-        try:
-            with self._reading:
-                wal = self._engine.wal
-                (wal.open if prepare else wal.sync)()
-        except OSError:
             return False
         return True
 

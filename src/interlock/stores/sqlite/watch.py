@@ -14,14 +14,11 @@ earlier wait, nothing can have come without a datagram, and nothing is read.
 A datagram has what its commit changed.  If it is the commit after the last one that the feed knows,
 the log need not be read.  A signal for one watch alone has no order to keep, and needs no log.
 
-A datagram also has what the commit wrote.  A watch passes it on if it is fresh and our files still
-are those of the store, as they would be for a read: a process that was suspended may find a
-datagram of an hour ago, and reads.  A watch of more than a signal passes it on only to a ``take``
-that waited for it, and only if this process has not committed since: a call of ``take`` is not to
-overlook anything that was done before it.
-
-A new message may come before it is durable (notify.py).  Then this process synchronises the log
-before it passes on anything that it learns from the datagram.
+A datagram also has what the commit wrote, a moment after that was durable.  A watch passes it on if
+it is fresh and our files still are those of the store, as they would be for a read: a process that
+was suspended may find a datagram of an hour ago, and reads.  A watch of more than a signal passes
+it on only to a ``take`` that waited for it, and only if this process has not committed since: what
+was done before a call of ``take`` is not to be overlooked by that call.
 
 While a watch waits, ``PRAGMA data_version`` shows every second whether the file changed without a
 notification.  That backstop is for a committer that was killed before it notified, and for
@@ -85,14 +82,10 @@ class ChangeFeed:
         *,
         same_files: Callable[[], bool],
         committed: Callable[[], int],
-        sync: Callable[..., bool] = lambda **_: False,
     ) -> None:
         self.check = check
         self._same_files = same_files
         self._committed = committed
-        self._sync = sync
-        self._asks_early = False
-        """Whether new messages come before they are durable: then they are made so here."""
         self._notifier = notifier
         self._later = later
         self._data_version = data_version
@@ -184,8 +177,6 @@ class ChangeFeed:
                     if watch.arrived:
                         return
                     self.refuse(watch)
-                    if watch.has_messages and not self._asks_early:
-                        self._ask_early()
                     left = BACKSTOP if ends is None else min(BACKSTOP, ends - time.monotonic())
                     if left <= 0 and looked:
                         return
@@ -217,12 +208,6 @@ class ChangeFeed:
             if watch.arrived:
                 watch.wake()
 
-    def _ask_early(self) -> None:
-        """Ask for new messages before they are durable, unless an event loop might get them."""
-        if self._socket is not None and not self._loops and self._sync(prepare=True):
-            self._asks_early = True
-            self._socket.ask_early(early=True)
-
     def _keep_up(self, watch: SQLiteWatch) -> None:
         """Read the log before a watch sleeps that may have missed something."""
         if watch in self.behind:
@@ -234,9 +219,6 @@ class ChangeFeed:
             each: listener for each, listener in self._loops.items() if not each.is_closed()
         }
         listener = self._loops[loop] = LoopListener(loop)
-        if self._asks_early and self._socket is not None:
-            self._socket.ask_early(early=False)
-            self._asks_early = False
         if self._socket is not None:
             loop.add_reader(self._socket.socket.fileno(), self._on_notification)
             self._socket.answer = self._answer
@@ -253,7 +235,7 @@ class ChangeFeed:
                         listener.loop.remove_reader(self._socket.socket.fileno())
             if self._socket is not None:
                 self._socket.close()
-            self._socket, self._loops, self._marked, self._asks_early = None, {}, {}, False
+            self._socket, self._loops, self._marked = None, {}, {}
             self._wake_all()
             self._guard.notify_all()
 
@@ -262,7 +244,7 @@ class ChangeFeed:
         if self._socket is not None:
             self._socket.socket.close()
         self._socket, self._loops, self._index, self.behind = None, {}, WatchIndex(), ()
-        self._marked, self._asks_early = {}, False
+        self._marked = {}
         self._lock = threading.RLock()
         self._guard = threading.Condition(self._lock)
 
@@ -327,8 +309,7 @@ class ChangeFeed:
         Only to watches of that one key, which have no other change to keep the order with.
         """
         notices = notices_of(datagrams)
-        early = self._asks_early if notices is None else not all(each.synced for each in notices)
-        if (early and not self._sync()) or notices is None:
+        if notices is None:
             return False
         for notice in notices:
             rows = [row for row in notice.rows if row.revision > self._seen]
@@ -549,8 +530,6 @@ class SQLiteWatch:
         """Since when a ``take`` waits, in nanoseconds of the monotonic clock."""
         self.signalled = 0
         """The revision of the last signal that came before its log row, or where it begins."""
-        self.has_messages = any(scope.startswith(("unread/", "topics/")) for scope in scopes)
-        """Whether messages are among its changes."""
         self._feed = feed
 
     def resync(self, revision: int) -> None:

@@ -374,10 +374,7 @@ class Writer:
         engine = self._engine
         try:
             engine.files.check(engine.db)
-            announced = engine.announce(engine.touched)
             engine.wal.sync()
-            if announced:
-                engine.take_touched()
         except (StoreMissing, OSError, apsw.Error) as error:
             engine.doubt_touched()
             trouble = engine.wal.trouble or str(error)
