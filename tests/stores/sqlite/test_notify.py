@@ -509,9 +509,8 @@ def test_receivers_that_read_nothing_keep_no_other_waiting(tmp_path: Path) -> No
             assert notifier.send(each._name, b"x" * 4000)
     assert notifier.send(live._name, b"y")
     assert live.drain() in ([b"y"], [LOOK])
-    for each in sockets:
-        if each is not None:
-            each.close()
+    for each in (*stopped, live):
+        each.close()
     notifier.close()
 
 
