@@ -155,7 +155,7 @@ def strike_all(
     every: int = 1,
 ) -> None:
     """Strike it once at each place, or at every nth, and see that nothing is left each time."""
-    places = traced(act)[::every]
+    places, handler = traced(act)[::every], signal.getsignal(signal.SIGINT)
     if after is not None:
         after()
     for place in places:
@@ -166,6 +166,7 @@ def strike_all(
             assert fleet.locks.list() == ()
             assert not any(each.holders for each in fleet.semaphores.list())
             assert not fleet.tasks.list(state=["running"]).tasks
+            assert signal.getsignal(signal.SIGINT) is handler
         except Exception as error:
             raise AssertionError(f"struck at {place}") from error
 

@@ -13,6 +13,7 @@ from tests.conftest import with_git
 
 import interlock
 from interlock.faces.cli.command import run as command
+from interlock.stores import open_store
 from interlock.testing.audit import audit
 
 
@@ -63,6 +64,7 @@ def test_the_command_line_prints_what_is_promised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    open_store(f"{tmp_path}/store.db").close()
     store = ["--store", f"{tmp_path}/store.db", "--json"]
 
     def run(*words: str) -> tuple[int, Any]:

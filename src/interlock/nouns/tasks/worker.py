@@ -445,14 +445,25 @@ class SignalListener:
     def __enter__(self) -> Self:
         self._wanted = self._wanted and self._callback not in _listeners
         if self._wanted:
-            _listeners.append(self._callback)
-            if not _before:
-                _install()
+            try:
+                _listeners.append(self._callback)
+                if not _before:
+                    _install()
+            except BaseException:  # an interrupt: a later one must not come to us
+                self._leave()
+                raise
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._wanted:
+            self._leave()
+
+    def _leave(self) -> None:
+        try:
             _listeners.remove(self._callback)
+        except ValueError:  # it was not added yet
+            pass
+        finally:
             if not _listeners and threading.current_thread() is threading.main_thread():
                 _restore()
 

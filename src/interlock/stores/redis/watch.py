@@ -206,7 +206,7 @@ class RedisWatch:
     def _changes(self, payloads: Sequence[bytes], began: int | None) -> list[Change | Resync]:
         """The changes in some payloads, up to the first gap.
 
-        What was written comes along if it is later than the sleep that these ended ``began``.
+        The written items come along if they are later than ``began``, when the sleep began.
         """
         found: list[Change | Resync] = []
         for payload in payloads:

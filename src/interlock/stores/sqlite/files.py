@@ -84,7 +84,8 @@ def prepare(path: str, *, create: bool) -> str:
     exists = _exists(path)
     if not exists and not create:
         raise StoreMissing(
-            f"there is no store at {path}; make one: {beginning(path)}; or name another"
+            f"there is no store at {path}; make one: {beginning(path)}; or connect(URL) in Python,"
+            " or name another"
         )
     if os.path.isfile(f"{path}/HEAD") and os.path.isdir(f"{path}/objects"):
         raise StoreMissing(f"{path} is a git repository; write git+file://{path}")
