@@ -22,7 +22,7 @@ from interlock.testing.testbed import Testbed
 
 NO_UTF8 = b'{"id":"\xff"}'
 DEEP = b'{"x":' + b"[" * 100_000
-SMALL = SealLimits(hot_entries=2, newest=1, age=-1.0, pressed=-1.0)
+SMALL = SealLimits(hot_entries=2, newest=1, age=-3600.0, pressed=-3600.0)
 
 
 @pytest.fixture
