@@ -158,9 +158,10 @@ class PutOffEnds:
             _warn("%d tasks were not ended, and go back: interrupted", len(left))
             _give_up(left)
             raise
-        if self._late_end is not None:
-            self._late_end.stop()
-            self._late_end = None
+        finally:
+            if self._late_end is not None:
+                self._late_end.stop()
+                self._late_end = None
 
     def _adapt(self, count: int) -> None:
         """Choose how many to claim together, by what the last ones took."""

@@ -48,6 +48,17 @@ def until(condition: Callable[[], T], within: float = PATIENCE) -> T:
     return answer
 
 
+def until_asleep(thread: threading.Thread) -> None:
+    """Wait until a thread of this process has slept for a while, as one that waits does."""
+    ends, calm = time.monotonic() + PATIENCE, 0
+    while calm < 5:
+        assert time.monotonic() < ends, f"{thread} does not sleep"
+        with open(f"/proc/self/task/{thread.native_id}/stat", encoding="ascii") as file:
+            state = file.read().rpartition(")")[2].split()[0]
+        calm = calm + 1 if state == "S" else 0
+        time.sleep(0.004)
+
+
 def fewer(url: str, number: int) -> int:
     """So many steps of a long run: a tenth of them on git, where each is a push."""
     return number // 10 if is_git(url) else number

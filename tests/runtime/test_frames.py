@@ -5,7 +5,6 @@ No part of such a call takes long; their number is what it costs, and each layer
 
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -14,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from tests.processes.helpers import until_asleep
 
 import interlock
 from interlock.nouns.grants.lock import LockTarget
@@ -139,7 +139,7 @@ def test_a_receiver_that_waits_makes_few_calls_of_functions(kind: str, tmp_path:
         receiving.start()
         for _ in range(WARM + 5):
             waits.acquire()
-            time.sleep(0.03)  # until it waits: then the message comes with its change
+            until_asleep(receiving)  # then the message comes with its change
             if kind == "alert":
                 bob.messages.alert("build", {"ok": True})
             else:

@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from tests.processes.helpers import until_asleep
 from tests.stores.redis.conftest import Take
 
 import interlock
@@ -44,7 +45,13 @@ def waiting(store: RedisStore, taking: Callable[[Watch], Take]) -> Iterator[Take
 
 def slept(take: Take, act: Callable[[], object]) -> Change:
     """The change of an act that comes while the watch sleeps."""
-    acting = threading.Timer(0.1, act)
+    sleeping = threading.current_thread()
+
+    def later() -> None:
+        until_asleep(sleeping)
+        act()
+
+    acting = threading.Thread(target=later)
     acting.start()
     (found,) = take(SECONDS)
     acting.join()
@@ -72,7 +79,7 @@ def test_a_watch_that_did_not_sleep_reads(
 ) -> None:
     with waiting(store, taking) as take:
         write(other, *MESSAGE)
-        time.sleep(0.1)  # it is at hand when the watch asks
+        other.read("a")  # answered after that was published, so it is at hand
         (change,) = take(SECONDS)
         assert isinstance(change, Change)
         assert change.written == ()
@@ -162,7 +169,7 @@ def test_a_receiver_that_waits_reads_nothing(redis_url: str, kind: str) -> None:
         with mock.patch.object(RedisStore, "_read", counted):
             receiving = threading.Thread(target=receive)
             receiving.start()
-            time.sleep(0.3)  # until it sleeps
+            until_asleep(receiving)
             waits.set()
             if kind == "alert":
                 bob.messages.alert("build", {"ok": True})

@@ -60,13 +60,13 @@ _HABITS = {
 _SYNONYMS = {
     "create": "add",
     "decide": "resolve",
+    "delete": "drop",
     "finish": "done",
     "get": "acquire",
     "ls": "list",
-    "delete": "drop",
     "new": "add",
-    "rm": "drop",
     "renew": "beat",
+    "rm": "drop",
     "status": "show",
     "take": "acquire",
     "unlock": "release",
@@ -136,7 +136,7 @@ def overview() -> str:
     lines += ["more, each explained by 'interlock NAME --help':"]
     nouns = {word: registry.noun(word) for word in registry.words()}
     lines += [f"  {word:<{_NAMES}}{each.help}" for word, each in nouns.items() if each]
-    return "\n".join([*lines, "", *_TAIL, "All commands: interlock --all"])
+    return "\n".join([*lines, "", *_TAIL, "'interlock --all' lists every command."])
 
 
 def all_commands() -> str:
