@@ -30,7 +30,7 @@ when = {command = ["sh", "test.sh"]}
 @pytest.fixture
 def guarded(ada: Shell, tmp_path: Path) -> Shell:
     """A shell whose host has a list of its own, outside of the folder that it works in."""
-    ada.exported["INTERLOCK_GUARDS_DIR"] = str(tmp_path / "home" / "list")
+    ada.allow_in(tmp_path / "home" / "list")
     (tmp_path / "guards.toml").write_text(CALM)
     (tmp_path / "test.sh").write_text("echo ran >> ran.txt\n")
     return ada
@@ -166,7 +166,7 @@ def test_a_shell_checks_store_and_outside_together_on_every_engine(bare: Shell, 
     bare.exported |= {
         "INTERLOCK_STORE": url,
         "INTERLOCK_AGENT": "ada",
-        "INTERLOCK_GUARDS_DIR": str(bare.folder / "list"),
+        "INTERLOCK_ALLOWED_DIR": str(bare.folder / "list"),
     }
     (bare.folder / "guards.toml").write_text(CALM)
     (bare.folder / "test.sh").touch()
@@ -242,7 +242,7 @@ def test_conditions_about_the_outside_need_no_store(bare: Shell) -> None:
 
 
 def test_guards_of_a_file_need_a_store_only_if_they_ask_for_it(bare: Shell) -> None:
-    bare.exported["INTERLOCK_GUARDS_DIR"] = str(bare.folder / "list")
+    bare.exported["INTERLOCK_ALLOWED_DIR"] = str(bare.folder / "list")
     (bare.folder / "a.toml").write_text('[guard.a]\nwhen = {file_exists = "a.toml"}\n')
     assert bare.json("guard", "check", "--file", "a.toml")[1]["outcome"] == "unknown"
     assert bare.run("guard", "allow", "a.toml").status == 0
@@ -348,7 +348,7 @@ def test_a_denial_holds_though_the_store_does_not_answer(guarded: Shell) -> None
     status, answer = guarded.json("guard", "deny", "guards.toml")
     assert (status, answer["outcome"], answer["withdrawn"]) == (0, "denied", 0)
     assert "127.0.0.1" in answer["left"]
-    del guarded.exported["INTERLOCK_STORE"]
+    guarded.allow_in(Path(guarded.exported["INTERLOCK_ALLOWED_DIR"]))
     assert guarded.json("guard", "check", "--file", "guards.toml")[1]["outcome"] == "unknown"
     assert not (guarded.folder / "ran.txt").exists()
 
@@ -369,7 +369,7 @@ def test_another_host_relies_on_what_an_allowed_host_saw(guarded: Shell) -> None
     guarded.run("guard", "define", "guards.toml")
     guarded.run("guard", "allow", "guards.toml")
     assert guarded.run("guard", "check", "--name", "calm,tested").status == 0
-    guarded.exported["INTERLOCK_GUARDS_DIR"] = str(guarded.folder / "other-host")
+    guarded.allow_in(guarded.folder / "other-host")
     status, answer = guarded.json("guard", "check", "--name", "calm,tested")
     assert (status, answer["outcome"]) == (0, "passed")
     assert (guarded.folder / "ran.txt").read_text() == "ran\n"
@@ -408,7 +408,7 @@ def test_a_guard_is_shown_as_a_file_could_define_it(guarded: Shell) -> None:
     guarded.run("guard", "define", "guards.toml")
     done = guarded.run("guard", "show", "calm")
     assert done.out.startswith(CALM.strip().partition("\n\n")[0] + "\n\ndigest")
-    assert "not allowed: no 'guard allow' was run here" in done.out
+    assert "not allowed: no person allowed this definition here" in done.out
     status, shown = guarded.json("guard", "show", "calm")
     assert (status, shown["stored"]["name"], shown["outside"]) == (0, "calm", True)
     assert len(shown["digest"]) == 64
@@ -453,7 +453,7 @@ def test_why_says_that_no_live_host_may_look(guarded: Shell) -> None:
     why = guarded.json("why", "guard/tested")[1]
     assert why["state"] == "unknown"
     assert "does not allow it, and no live host may look" in why["because"]
-    assert "guard allow" in why["clear"]
+    assert "a person" in why["clear"]
     assert guarded.run("why", "guard/none").status == 1
 
 
@@ -468,7 +468,7 @@ def test_a_check_that_is_ended_ends_its_commands(guarded: Shell) -> None:
 
 def test_the_list_of_allowed_definitions_must_belong_to_its_user(guarded: Shell) -> None:
     guarded.run("guard", "allow", "guards.toml")
-    folder = Path(guarded.exported["INTERLOCK_GUARDS_DIR"])
+    folder = Path(guarded.exported["INTERLOCK_ALLOWED_DIR"])
     folder.chmod(0o777)
     _, answer = guarded.json("guard", "check", "--file", "guards.toml", "--name", "tested")
     assert answer["outcome"] == "unknown"
@@ -479,7 +479,7 @@ def test_the_list_of_allowed_definitions_must_belong_to_its_user(guarded: Shell)
 def test_a_file_with_nothing_outside_needs_no_permission(guarded: Shell) -> None:
     (guarded.folder / "plain.toml").write_text('[guard.a]\nwhen = {lock_free = "x"}\n')
     assert "needs no permission" in guarded.run("guard", "allow", "plain.toml").out
-    assert not Path(guarded.exported["INTERLOCK_GUARDS_DIR"]).exists()
+    assert not Path(guarded.exported["INTERLOCK_ALLOWED_DIR"]).exists()
     assert guarded.run("guard", "check", "--file", "plain.toml").status == 0
 
 

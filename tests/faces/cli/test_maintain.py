@@ -28,7 +28,7 @@ pre = [{file_exists = "STEADY"}]
 @pytest.fixture
 def waiting(ada: Shell, tmp_path: Path) -> Shell:
     """A shell where a pipeline waits for a file, and a host that may look."""
-    ada.exported["INTERLOCK_GUARDS_DIR"] = str(tmp_path / "home" / "list")
+    ada.allow_in(tmp_path / "home" / "list")
     (tmp_path / "p.toml").write_text(PLAIN)
     for words in (
         ("guard", "allow", "p.toml"),
@@ -76,12 +76,12 @@ def test_one_that_is_killed_does_no_harm(waiting: Shell) -> None:
 def test_it_names_guards_that_this_host_does_not_allow_and_ends_when_its_time_is_up(
     waiting: Shell, tmp_path: Path
 ) -> None:
-    waiting.exported["INTERLOCK_GUARDS_DIR"] = str(tmp_path / "home" / "other")
+    waiting.allow_in(tmp_path / "home" / "other")
     done = waiting.run("maintain", "--guards", "--for", "0.3s")
     assert (done.status, done.out) == (0, "reclaimed 0, sealed 0, left 0\n")
     assert done.err == (
         "interlock: guard 'p/two/pre' is waited for, and this host does not allow it;"
-        " read its file, then run 'interlock guard allow FILE'\n"
+        " a person has to read its file and allow it here\n"
     )
 
 

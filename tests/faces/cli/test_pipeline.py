@@ -133,19 +133,19 @@ def test_a_start_without_an_id_prints_the_fresh_one(p: Shell) -> None:
 
 
 def test_define_says_which_guards_need_a_host_that_looks(ada: Shell, tmp_path: Path) -> None:
-    ada.exported["INTERLOCK_GUARDS_DIR"] = str(tmp_path / "guards")
+    ada.allow_in(tmp_path / "guards")
     (tmp_path / "o.toml").write_text(
         '[[pipeline.o.phase]]\nname = "one"\npost = [{file_exists = "ready"}]\n'
     )
     out = ada.run("pipeline", "define", "o.toml").out
     assert "o/one/post: a host has to look outside of the store;" in out
-    assert "run 'interlock guard allow FILE' on each host that may look" in out
+    assert "a person has to allow that on each host that may look" in out
 
 
 def test_why_says_what_a_host_saw_after_the_pipeline_was_blocked(
     ada: Shell, tmp_path: Path
 ) -> None:
-    ada.exported["INTERLOCK_GUARDS_DIR"] = str(tmp_path / "guards")
+    ada.allow_in(tmp_path / "guards")
     (tmp_path / "o.toml").write_text(
         '[[pipeline.o.phase]]\nname = "one"\npost = [{file_exists = "ready"}]\n'
     )
@@ -153,7 +153,7 @@ def test_why_says_what_a_host_saw_after_the_pipeline_was_blocked(
     ada.run("pipeline", "start", "o", "--id", "o1")
     assert "does not allow it" in ada.run("pipeline", "advance", "o1").out
     why = ada.json("why", "o1")[1]
-    assert "no host may look; run 'interlock guard allow FILE'" in why["because"]
+    assert "no host may look; a person has to allow it" in why["because"]
     ada.run("guard", "allow", "o.toml")
     why = ada.json("why", "o1")[1]
     assert "no host has looked within 60 s; host" in why["because"]

@@ -107,7 +107,7 @@ def test_a_list_is_as_wide_as_the_terminal_and_whole_for_a_program(ada: Shell) -
 def test_a_task_behind_guards_says_what_keeps_it_and_what_it_lacks(
     ada: Shell, tmp_path: Path
 ) -> None:
-    ada.exported["INTERLOCK_GUARDS_DIR"] = str(tmp_path / "home")
+    ada.allow_in(tmp_path / "home")
     (ada.folder / "guards.toml").write_text(
         '[guard.calm]\nwhen = {lock_free = "deploy"}\n[guard.built]\nwhen = {file_exists = "app"}\n'
     )

@@ -53,7 +53,7 @@ def bob(bed: Testbed) -> Client:
 
 @pytest.fixture(autouse=True)
 def _list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "list"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "list"))
 
 
 # Without a wait.
@@ -560,7 +560,7 @@ def test_what_another_host_sees_right_after_our_look_wakes_us(
             str(ref).startswith("observed/") for ref in getattr(waits.steps[-1], "refs", ())
         )
     with monkeypatch.context() as other:
-        other.setenv("INTERLOCK_GUARDS_DIR", str(stop.parent / "elsewhere"))
+        other.setenv("INTERLOCK_ALLOWED_DIR", str(stop.parent / "elsewhere"))
         allow(g.digest(made), stop.parent)
         assert bob.run(bob.guards.check("calm"))
     assert isinstance(waits.run().result(), LockAcquired)
@@ -573,7 +573,7 @@ def test_a_host_that_does_not_look_is_woken_by_one_that_does(
     waits = ada.start(deploy(ada, wait=500))
     assert waits.asleep
     with monkeypatch.context() as other:
-        other.setenv("INTERLOCK_GUARDS_DIR", str(stop.parent / "elsewhere"))
+        other.setenv("INTERLOCK_ALLOWED_DIR", str(stop.parent / "elsewhere"))
         allow(g.digest(made), stop.parent)
         stop.touch()
         bob.run(bob.guards.check("calm"))

@@ -28,7 +28,7 @@ OTHER = sha256(b"other").hexdigest()
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = tmp_path / "guards"
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(made))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(made))
     return made
 
 
@@ -49,7 +49,7 @@ def test_an_allowed_definition_has_its_root(folder: Path, root: Path) -> None:
     made = allow(DIGEST, root, "for the build")
     assert allowed(DIGEST) == made
     assert (made.digest, made.root, made.note) == (DIGEST, str(root), "for the build")
-    assert made.since == (folder / "allowed" / f"{DIGEST}.json").stat().st_mtime
+    assert made.since == (folder / "guards" / f"{DIGEST}.json").stat().st_mtime
 
 
 def test_a_definition_that_changed_is_not_allowed(folder: Path, root: Path) -> None:
@@ -86,8 +86,8 @@ def test_a_damaged_denial_denies(folder: Path, root: Path, content: bytes) -> No
 def test_both_are_listed_by_their_digests(folder: Path, root: Path) -> None:
     allow(DIGEST, root, "note")
     deny(OTHER)
-    (folder / "allowed" / "notes.txt").touch()
-    (folder / "allowed" / f".{DIGEST}.1.tmp").touch()
+    (folder / "guards" / "notes.txt").touch()
+    (folder / "guards" / f".{DIGEST}.1.tmp").touch()
     entries = listed()
     assert [entry.digest for entry in entries] == sorted([DIGEST, OTHER])
     by_digest = {entry.digest: entry for entry in entries}
@@ -109,7 +109,7 @@ def test_only_this_user_can_read_and_write_the_list(folder: Path, root: Path) ->
     assert len(modes) == 5
 
 
-@pytest.mark.parametrize("name", ["", "allowed", f"allowed/{DIGEST}.json", "denied"])
+@pytest.mark.parametrize("name", ["", "guards", f"guards/{DIGEST}.json", "denied"])
 @pytest.mark.parametrize("mode", [stat.S_IWGRP, stat.S_IWOTH])
 def test_a_list_that_others_may_write_is_refused(
     folder: Path, root: Path, name: str, mode: int
@@ -125,7 +125,7 @@ def test_a_list_that_others_may_write_is_refused(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
-@pytest.mark.parametrize("name", ["", "allowed", f"allowed/{DIGEST}.json"])
+@pytest.mark.parametrize("name", ["", "guards", f"guards/{DIGEST}.json"])
 def test_a_list_of_another_user_is_refused(folder: Path, root: Path, name: str) -> None:
     allow(DIGEST, root)
     os.chown(folder / name, 12345, 12345)
@@ -136,7 +136,7 @@ def test_a_list_of_another_user_is_refused(folder: Path, root: Path, name: str) 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "device"])
 def test_an_entry_that_is_not_a_file_is_refused(folder: Path, root: Path, kind: str) -> None:
     allow(DIGEST, root)
-    entry = folder / "allowed" / f"{DIGEST}.json"
+    entry = folder / "guards" / f"{DIGEST}.json"
     entry.rename(folder / "kept")
     makers: dict[str, Callable[[], None]] = {
         "link": lambda: entry.symlink_to(folder / "kept"),
@@ -151,8 +151,8 @@ def test_an_entry_that_is_not_a_file_is_refused(folder: Path, root: Path, kind: 
 
 def test_a_folder_of_the_list_that_is_a_link_is_refused(folder: Path, root: Path) -> None:
     allow(DIGEST, root)
-    (folder / "allowed").rename(folder / "elsewhere")
-    (folder / "allowed").symlink_to("elsewhere")
+    (folder / "guards").rename(folder / "elsewhere")
+    (folder / "guards").symlink_to("elsewhere")
     with pytest.raises(NotAllowed, match="cannot be used"):
         allowed(DIGEST)
 
@@ -164,7 +164,7 @@ def test_a_damaged_entry_allows_nothing_and_says_so(
     folder: Path, root: Path, content: bytes
 ) -> None:
     allow(DIGEST, root)
-    (folder / "allowed" / f"{DIGEST}.json").write_bytes(content)
+    (folder / "guards" / f"{DIGEST}.json").write_bytes(content)
     with pytest.raises(NotAllowed, match="is damaged; remove it"):
         allowed(DIGEST)
 
@@ -203,19 +203,19 @@ def test_a_note_has_a_limit(folder: Path, root: Path) -> None:
 def test_the_default_folder_is_that_of_the_desktop_standard(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("INTERLOCK_GUARDS_DIR", raising=False)
+    monkeypatch.delenv("INTERLOCK_ALLOWED_DIR", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "data"))
     allow(DIGEST, root)
-    assert (tmp_path / "data/interlock/guards/allowed" / f"{DIGEST}.json").is_file()
-    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    assert (tmp_path / "data/interlock/allowed/guards" / f"{DIGEST}.json").is_file()
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
     assert allowed(DIGEST) is None
     allow(DIGEST, root)
-    assert (tmp_path / "home/.local/share/interlock/guards/allowed" / f"{DIGEST}.json").is_file()
+    assert (tmp_path / "home/.local/state/interlock/allowed/guards" / f"{DIGEST}.json").is_file()
 
 
 def test_a_folder_by_a_relative_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", "guards")
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", "guards")
     with pytest.raises(BadInput, match="absolute path"):
         allowed(DIGEST)
 
@@ -224,7 +224,7 @@ def test_a_folder_that_cannot_be_made_is_refused_in_one_line(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "file" / "guards"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "file" / "guards"))
     with pytest.raises(NotAllowed, match="cannot be used: not a directory; name another folder"):
         allow(DIGEST, root)
 
@@ -246,7 +246,7 @@ def test_an_entry_is_whole_while_others_write_it(folder: Path, root: Path) -> No
         over.set()
         for writer in writers:
             writer.join()
-    assert os.listdir(folder / "allowed") == [f"{DIGEST}.json"]
+    assert os.listdir(folder / "guards") == [f"{DIGEST}.json"]
 
 
 def test_a_write_that_fails_leaves_the_old_entry(
@@ -261,7 +261,7 @@ def test_a_write_that_fails_leaves_the_old_entry(
     with pytest.raises(NotAllowed, match="no space left on device"):
         allow(DIGEST, root, "new")
     assert allowed(DIGEST) == made
-    assert os.listdir(folder / "allowed") == [f"{DIGEST}.json"]
+    assert os.listdir(folder / "guards") == [f"{DIGEST}.json"]
 
 
 def test_calls_leave_no_file_open(folder: Path, root: Path) -> None:
@@ -270,7 +270,7 @@ def test_calls_leave_no_file_open(folder: Path, root: Path) -> None:
     deny(OTHER)
     assert allowed(DIGEST)
     listed()
-    (folder / "allowed").chmod(0o777)
+    (folder / "guards").chmod(0o777)
     with pytest.raises(NotAllowed):
         allowed(DIGEST)
     assert len(os.listdir("/proc/self/fd")) == before

@@ -136,7 +136,7 @@ CASES: list[tuple[str, c.Fact | None, str, str, str]] = [
     ("branch-exists=x", seen(value=False), "false", "as it is (host ci)", "create branch x"),
     (
         "branch-exists=x", None, "unknown", "not looked at",
-        "run `guard allow` on a host that has the repository of branch x",
+        "have a person allow it on a host that has the repository of branch x",
     ),
     ("branch-clean=x", seen(value=True), "true", "as it is", ""),
     ("branch-clean=x", seen(value=False), "false", "as it is", "commit or undo the changes"),
@@ -151,13 +151,13 @@ CASES: list[tuple[str, c.Fact | None, str, str, str]] = [
     ),
     (
         "branch-merged=x,into=main", c.NoFact(says="no host may look"), "unknown",
-        "no host may look", "run `guard allow` on a host that has the repository of branch x",
+        "no host may look", "have a person allow it on a host that has the repository of branch x",
     ),
     ("file-exists=STOP", seen(value=True), "true", "as it is", ""),
     ("file-exists=STOP", seen(value=False), "false", "as it is", "create file STOP"),
     (
         "file-exists=STOP", None, "unknown", "it was not looked at",
-        "run `guard allow` on a host that has the folder of file STOP",
+        "have a person allow it on a host that has the folder of file STOP",
     ),
     ("!file-exists=STOP", seen(value=True), "false", "as it is", "remove file STOP"),
     ("file-contains=C,text=1.2", seen(value=True), "true", "as it is", ""),
@@ -177,7 +177,7 @@ CASES: list[tuple[str, c.Fact | None, str, str, str]] = [
     ("command=make", seen(value=True, says=""), "unknown", "cannot say", "host ci looks again"),
     (
         "command=make", None, "unknown", "it was not looked at",
-        "run `guard allow` on a host that has command `make`",
+        "have a person allow it on a host that has command `make`",
     ),
     ("command-fails=make", seen(2), "true", "as it is", ""),
     ("command-fails=make", seen(0), "false", "as it is", "make command `make` fail"),

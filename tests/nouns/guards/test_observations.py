@@ -55,7 +55,7 @@ class Hosts:
 
     def at(self, name: str) -> None:
         """Be this host."""
-        self._patch.setenv("INTERLOCK_GUARDS_DIR", str(self._folder / name))
+        self._patch.setenv("INTERLOCK_ALLOWED_DIR", str(self._folder / name))
         self._patch.setattr(os, "uname", lambda: SimpleNamespace(nodename=name))
 
     def run_agent(self, ttl: float) -> None:
@@ -147,7 +147,7 @@ def test_a_leaf_says_which_live_host_could_say_more(hosts: Hosts) -> None:
 def test_a_leaf_says_that_no_live_host_may_look(hosts: Hosts) -> None:
     (nobody,) = hosts.facts(STOP)
     assert isinstance(nobody, NoFact)
-    assert "and no live host may look; run 'interlock guard allow FILE'" in nobody.says
+    assert "and no live host may look; a person has to allow it" in nobody.says
     runner = Runner(hosts.store, clock=hosts.clock)
     drive(announce(runner, [g.digest(STOP)]), hosts.store)
     hosts.run_agent(ttl=60)
@@ -171,7 +171,7 @@ def test_what_a_host_saw_does_not_outlive_its_denial(hosts: Hosts) -> None:
     assert (hosts.outcome(STOP), hosts.outcome(other)) == ("unknown", "failed")
     (fact,) = hosts.facts(STOP)
     assert isinstance(fact, NoFact)
-    assert "no live host may look; run" in fact.says
+    assert "no live host may look; a person" in fact.says
     hosts.at("first")
     assert hosts.withdraw(STOP) == 0
     with interlock.connect(store=hosts.store, agent="ada", join=False) as ada:
@@ -384,11 +384,11 @@ def test_hosts_share_what_they_see_on_every_engine(
     (tmp_path / "STOP").touch()
     both = guard.named("both", guard.file_exists("STOP") & guard.lock_free("deploy"))
     fleet.guards.define(both)
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "first"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "first"))
     assert not fleet.guards.check("both")
     allow(g.digest(both), tmp_path)
     assert fleet.guards.check("both")
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "second"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "second"))
     assert fleet.guards.check("both")
 
     async def awaited() -> None:
@@ -402,16 +402,16 @@ def test_hosts_share_what_they_see_on_every_engine(
 
     asyncio.run(awaited())
     many = guard.named("many", guard.all_of(*[~guard.file_exists(f"f{n}") for n in range(300)]))
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "first"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "first"))
     allow(g.digest(many), tmp_path)
     assert fleet.guards.check(many)
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "second"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "second"))
     assert fleet.guards.check(many)
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="elsewhere"))
     drive(announce(fleet.context.runner, [g.digest(many)]), fleet.store)
     with interlock.connect(url, agent="bob"):
         monkeypatch.undo()
-        monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "second"))
+        monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "second"))
         named = {g.digest(many): "many"}
         assert drive(withdraw(fleet.context.runner, named, Actor()), fleet.store) == 300
         unseen = fleet.guards.check(many)

@@ -143,7 +143,7 @@ class AwayStore(FaultyStore):
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "list"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "list"))
     return Stage(tmp_path)
 
 
@@ -384,7 +384,7 @@ def test_pollers_of_two_hosts_or_two_roots_look_both(
     loop: Loop, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may see different files: one of them sees the file that the gate waits for."""
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "other list"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "other list"))
     stage.root = tmp_path / "other"
     stage.root.mkdir()
     stage.allow()
@@ -405,16 +405,16 @@ def test_a_call_on_a_host_that_may_not_look_is_served_by_one_that_looks(
     waits = bob.start(bob.locks.acquire("merge", guard="ready", wait=600))
     assert waits.asleep
     assert stage.round().not_allowed == ("ready",)
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "other list"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "other list"))
     allow(g.digest(named), stage.root)
     loop = Loop(stage, stage.bed.client("looker"))
     assert loop.poller.looks == 1
     (stage.root / "READY").touch()
     loop.go(2)
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "list"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "list"))
     assert waits.run().done
     assert waits.result()
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "other list"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "other list"))
     loop.go(LIVES / 3 + 1)
     assert loop.go(60) == 0, "the call has ended"
     loop.end()
@@ -488,7 +488,7 @@ def test_why_names_the_host_that_looks_or_says_what_to_do(stage: Stage) -> None:
     def said() -> str:
         return "".join(client.run(who_looks([fact])))
 
-    assert said().startswith("no live host may look; run 'interlock guard allow FILE', then")
+    assert said().startswith("no live host may look; a person has to allow it, then")
     stage.allow()
     stage.block()
     assert f"'interlock maintain --guards' on host {host_name()}, which may look" in said()

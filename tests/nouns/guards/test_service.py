@@ -39,7 +39,7 @@ def ada() -> Iterator[Fleet]:
 
 @pytest.fixture(autouse=True)
 def _list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "list"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "list"))
 
 
 def checked(fleet: Fleet, *what: Condition | g.Guard | str, root: Path | None = None) -> str:

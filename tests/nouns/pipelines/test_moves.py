@@ -251,7 +251,7 @@ def test_an_unknown_guard_blocks_and_is_never_counted(bed: Testbed, ada: Mover) 
 def test_guards_from_outside_stay_unknown_where_the_host_does_not_allow_them(
     bed: Testbed, ada: Mover, tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", f"{tmp_path}/guards")
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", f"{tmp_path}/guards")
     defined = ada.define(phases('post = [{file_exists = "ready"}]', ""))
     assert (defined.outside, defined.allowed) == (("p/one/post",), ())
     assert defined.host
@@ -271,7 +271,7 @@ def test_an_allowed_guard_is_looked_at_and_the_record_names_host_and_digest(
 
     root = Path(str(tmp_path))
     (root / "work").mkdir()
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", f"{root}/guards")
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", f"{root}/guards")
     ada = Mover(bed.client("ada"))
     made = phases('post = [{file_exists = "ready"}]\nmax_age = "1d"', "")
     assert made.phases[0].post is not None
@@ -298,7 +298,7 @@ def test_maintain_and_why_never_look_at_the_outside(
     from interlock.nouns.guards.guard import digest
 
     root = Path(str(tmp_path))
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", f"{root}/guards")
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", f"{root}/guards")
     ada = Mover(bed.client("ada"))
     made = phases('post = [{command = {run = ["touch", "looked"], expect = 7}}]', "")
     assert made.phases[0].post is not None

@@ -169,7 +169,7 @@ def test_a_task_that_lacks_evidence_unblocks_no_other(bed: Testbed, ada: Agent) 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "allowed"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "allowed"))
     root = tmp_path / "project"
     root.mkdir()
     return root

@@ -434,7 +434,7 @@ def test_a_task_that_returns_to_the_queue_comes_to_its_gate_again(
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "allowed"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "allowed"))
     root = tmp_path / "project"
     root.mkdir()
     return root
@@ -471,7 +471,7 @@ def test_a_worker_relies_on_what_another_host_saw(
     ada.publish(**CALM)
     assert ada.claim().task == "t1"
     ada.publish("t2", **CALM)
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(project / "none"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(project / "none"))
     assert bob.next().task == "t2"
     ada.publish("t3", **CALM)
     bed.clock.advance(61)
