@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from pathlib import Path
 import pytest
 from tests import hypothesis_settings
 
+from interlock.faces.cli.allow import AGENT_VARIABLES
 from interlock.runtime import keeper
 from interlock.testing.servers import EtcdServer, RedisServer
 
@@ -30,8 +32,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a s
 # Many processes start, and five workers read all tests: none shall compile them again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-for _name in ("INTERLOCK_AGENT", "INTERLOCK_SESSION"):  # tests may run inside of a session
+# Tests may run inside of a session, or of a coding agent.
+for _name in ("INTERLOCK_AGENT", "INTERLOCK_SESSION", *AGENT_VARIABLES):
     os.environ.pop(_name, None)
+# What tests allow is on a list of their own, also for the processes that they start.
+_state = tempfile.TemporaryDirectory(prefix="interlock-tests-")
+os.environ["XDG_STATE_HOME"] = _state.name
 pytest.register_assert_rewrite("interlock.testing.conformance")
 
 _numbers = itertools.count(1)

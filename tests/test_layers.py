@@ -14,7 +14,7 @@ FOUNDATION = {"errors", "version", "clock", "steps", "threads"}
 """What anything may import."""
 BELOW_CLIENTS = FOUNDATION | {
     "check_record", "client_context", "core", "nouns", "registry", "store_location", "runtime",
-    "settings", "store", "stores",
+    "settings", "store", "stores", "work_tree",
 }  # fmt: skip
 CLIENTS = {
     "client_setup", "client", "client_blocks", "client_messages", "client_requests",
@@ -44,7 +44,7 @@ MAY_IMPORT = {
         "nouns",
         "client_context",
         "check_record",  # ``record verify`` judges with it
-        "store_location",  # the git folders of a worktree
+        "work_tree",  # the git folders of a worktree
         "threads",  # looks at the outside side by side
         "testing",  # the type of an outcome of ``selftest``
     },
@@ -56,7 +56,8 @@ MAY_IMPORT = {
         "version",  # metrics name it
     },
     "settings": {"core", "errors"},
-    "store_location": {"errors", "settings"},
+    "store_location": {"errors", "settings", "stores", "work_tree"},
+    "work_tree": {"core", "errors", "runtime"},
     "client_context": BELOW_CLIENTS,
     "client_setup": BELOW_CLIENTS,
     "client": BELOW_CLIENTS

@@ -15,7 +15,7 @@ from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.runner import Runner
 from interlock.steps import Op
 from interlock.store import Store
-from interlock.store_location import find_store, settings
+from interlock.store_location import find_store, named_store, settings
 from interlock.stores import open_store, open_store_async
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def find_or_open_store(url: str | os.PathLike[str] | None, store: Store | None) 
     """The open store, or the one that is named, or the one that is found."""
     if store is not None:
         return _no_path(store)
-    return open_store(os.fspath(url)) if url else open_store(find_store(), create=False)
+    return open_store(named_store(url)) if url else open_store(find_store(), create=False)
 
 
 async def find_or_open_store_async(
@@ -80,7 +80,7 @@ async def find_or_open_store_async(
     if store is not None:
         return _no_path(store)
     if url:
-        return await open_store_async(os.fspath(url))
+        return await open_store_async(named_store(url))
     return await open_store_async(find_store(), create=False)
 
 

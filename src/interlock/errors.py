@@ -13,9 +13,11 @@
     │   ├── BadDuration
     │   └── TooLarge
     ├── NotAllowed            3  understood, and refused
+    │   └── NotAllowedYet        what a work tree brought along: a person has to allow it
     ├── BusTrouble            4  the bus of a swarm cannot answer; the home store can
     └── StoreTrouble          4  the store cannot answer
         ├── StoreMissing         there is none here, or none was named
+        ├── StoreGone            the one that was used here was removed
         ├── StoreAway            it does not answer
         │   └── StoreMoving      ... for now: it is being copied, or is a copy that is not complete
         ├── StoreMoved           everything in it is in another store
@@ -139,6 +141,14 @@ class NotAllowed(InterlockError):
     http_status = 403
 
 
+class NotAllowedYet(NotAllowed):
+    """Settings or a store of a work tree that this user has not allowed; `path` names the file."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
 class BusTrouble(InterlockError):
     """The bus of a swarm cannot answer; `cause` is the error of its store.
 
@@ -165,6 +175,16 @@ class StoreMissing(StoreTrouble):
     """No store here, or none was named."""
 
     code = "store_missing"
+
+
+class StoreGone(StoreTrouble):
+    """The store that was used here was removed; the message names the way back, `path` the file."""
+
+    code = "store_gone"
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class StoreAway(StoreTrouble):

@@ -50,8 +50,8 @@ _ENTRIES = [
     NounEntry(
         "interlock.nouns.fleet.noun",
         commands=(
-            "init", "demo", "run", "why", "observe", "health", "doctor", "maintain", "schema",
-            "bench", "selftest",
+            "init", "allow", "demo", "run", "why", "observe", "health", "doctor", "maintain",
+            "schema", "bench", "selftest",
         ),
     ),
     NounEntry("interlock.nouns.fleet.hosts_noun", commands=("hook", "prime", "setup", "wake")),

@@ -51,7 +51,8 @@ settings of one lock, one semaphore or one agent that is asked stand above those
 which is no legal name and so never one.  The timeout of a type of questions, under
 ``[query.timeouts]``, stands above that of the agent.
 A store may be a URL or a path; a relative path begins at the folder of the file.
-The file is read when something first asks for it, and only if it is there.
+The file is read when something first asks for it, and only if it is there.  A commit can write it,
+so it counts only if the user allowed it (``work_tree.py``), or named it with INTERLOCK_SETTINGS.
 """
 
 from __future__ import annotations
@@ -87,11 +88,29 @@ _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _NO_PATH = ("sqlite:", "memory:", "~")
 
 
-class Settings:
-    """The settings of one folder; without a folder, or a file in it, everything is unset."""
+def content(path: str) -> bytes | None:
+    """What a file holds; None if there is none."""
+    if not os.path.exists(path):
+        return None
+    with open(path, "rb") as file:
+        return file.read()
 
-    def __init__(self, folder: str | None = None) -> None:
-        self._path = None if folder is None else os.path.join(folder, FILE)
+
+class Settings:
+    """The settings of one folder, or of the file that the user names; else everything is unset.
+
+    ``read`` says what of the file counts.
+    """
+
+    def __init__(
+        self,
+        folder: str | None = None,
+        read: Callable[[str], bytes | None] = content,
+        *,
+        file: str | None = None,
+    ) -> None:
+        self._path = file if folder is None else os.path.join(folder, FILE)
+        self._content = read
         self._table: dict[str, Any] | None = None
         self._named: dict[str, dict[str, dict[str, float]]] = {}
 
@@ -256,14 +275,16 @@ class Settings:
         return self._table
 
     def _load(self) -> dict[str, Any]:
-        if self._path is None or not os.path.exists(self._path):
+        if self._path is None:
             return {}
-        import tomllib
-
         try:
-            with open(self._path, "rb") as file:
-                table = tomllib.load(file)
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            data = self._content(self._path)
+            if data is None:
+                return {}
+            import tomllib
+
+            table = tomllib.loads(data.decode())
+        except (OSError, ValueError) as error:
             raise BadInput(f"{self._path} cannot be read ({error}); correct or remove it") from None
         for key in table:
             if key not in _KNOWN:

@@ -1,8 +1,10 @@
 """Finds the store for a working directory, without running git, so that a command starts quickly.
 
-``--store``, else INTERLOCK_STORE, else the etcd that IF_ETCD_HOST and IF_ETCD_PORT name, else
-``.interlock`` upward from the working directory (not beyond the repository), else that of the main
-worktree: agents in sibling worktrees always use one store.
+``--store``, else INTERLOCK_STORE, else the settings that INTERLOCK_SETTINGS names, else the etcd
+that IF_ETCD_HOST and IF_ETCD_PORT name, else ``.interlock`` upward from the working directory (not
+beyond the repository), else that of the main worktree: agents in sibling worktrees always use one
+store.  A folder ``interlock`` in the shared git folder (``init --shared``) stands above the
+``.interlock`` of the repository.
 """
 
 from __future__ import annotations
@@ -12,11 +14,18 @@ import re
 
 from msgspec import Struct
 
-from interlock.errors import BadInput, StoreMissing, StoreUnsuitable
+from interlock import work_tree
+from interlock.errors import BadInput, NotAllowed, StoreMissing
 from interlock.settings import Settings
+from interlock.stores import file_of
+from interlock.work_tree import git_folders, main_worktree, upward
 
 FOLDER = ".interlock"
+SHARED = "interlock"
+"""The folder in the git folder that all worktrees of a repository share."""
 FILE = "store.db"
+SETTINGS = "INTERLOCK_SETTINGS"
+"""The environment variable that names a file with settings, which then counts as it is."""
 _ETCD = ("IF_ETCD_HOST", "IF_ETCD_PORT")
 _ETCD_PORT = 2379
 _HIGHEST_PORT = 65535
@@ -24,7 +33,7 @@ _HOST = r"[\w.-]+|\[?[0-9A-Fa-f:.]+\]?"
 
 
 class StoreLocation(Struct, frozen=True):
-    """A store, and how it was found: a variable, ``config.toml``, ``folder``, ``main worktree``."""
+    """A store, and how it was found: a variable, ``config.toml``, ``folder``, ...."""
 
     url: str
     how: str
@@ -36,100 +45,113 @@ def find_store(start: str | None = None) -> str:
 
 
 def locate(start: str | None = None) -> StoreLocation:
-    """The store for a working directory, and how it was found."""
+    """The store for a working directory, and how it was found.
+
+    A store of the work tree counts only if it is allowed; one that the user named does.
+    """
     if found := from_environment():
+        named_store(found.url, create=False)
         return found
     here = _here(start)
     place = folder(here)
     if place is None:
+        work_tree.require_there(os.path.join(home(here), FOLDER, FILE))
         raise StoreMissing(
             "there is no store here; run 'interlock init', or name one: connect(URL), --store URL"
         )
-    if not _trusted(place):
-        raise StoreUnsuitable(
-            f"{place} belongs to user {_owner(place)}, who could change the store behind your back;"
-            " name a store of your own with --store PATH"
-        )
-    if url := Settings(place).store:
+    counts = None if os.environ.get(SETTINGS) else Settings(place, work_tree.allowed_settings)
+    if counts is not None and (url := counts.store):
+        path = file_of(url)
+        if path is not None:
+            work_tree.require_store(path)
         return StoreLocation(url, "config.toml")
-    near = os.path.dirname(place) in _upward(here)
-    return StoreLocation(os.path.join(place, FILE), "folder" if near else "main worktree")
+    path = os.path.join(place, FILE)
+    work_tree.require_store(path)
+    if os.path.basename(place) == SHARED:
+        return StoreLocation(path, "git folder")
+    near = os.path.dirname(place) in upward(here)
+    return StoreLocation(path, "folder" if near else "main worktree")
+
+
+def named_store(url: str | os.PathLike[str], *, create: bool = True) -> str:
+    """A store that the user names, which needs no permission, unless a checkout replaced it.
+
+    ``create`` if the caller makes a store where none is.
+    """
+    named = os.fspath(url)
+    if (path := file_of(named)) is not None:
+        work_tree.require_not_replaced(path, create=create)
+    return named
 
 
 def from_environment() -> StoreLocation | None:
     """The store that the environment names, if it does."""
     if url := os.environ.get("INTERLOCK_STORE"):
         return StoreLocation(url, "INTERLOCK_STORE")
+    if url := _named_settings().store:
+        return StoreLocation(url, SETTINGS)
     if given := [name for name in _ETCD if os.environ.get(name)]:
         return StoreLocation(f"etcd://{_etcd_host()}:{_etcd_port()}/interlock", " and ".join(given))
     return None
 
 
 def folder(start: str | None = None) -> str | None:
-    """The ``.interlock`` folder that a working directory belongs to."""
+    """The folder with the store and the settings that a working directory belongs to."""
     here = _here(start)
-    for parent in (*_upward(here), main_worktree(here)):
-        if parent is not None and os.path.isdir(os.path.join(parent, FOLDER)):
-            return os.path.join(parent, FOLDER)
+    for parent in (*upward(here), main_worktree(here)):
+        if parent is None:
+            continue
+        for place in (shared_folder(parent), os.path.join(parent, FOLDER)):
+            if place is not None and os.path.isdir(place):
+                return place
     return None
 
 
+def shared_folder(parent: str) -> str | None:
+    """Where ``init --shared`` puts the store, which no commit can write; None outside of git."""
+    git = os.path.join(parent, ".git")
+    return os.path.join(git_folders(git)[1], SHARED) if os.path.lexists(git) else None
+
+
 def settings(start: str | None = None) -> Settings:
-    """The settings for a working directory, however its store was named."""
+    """The settings for a working directory, however its store was named.
+
+    Those of a work tree that are not allowed are left out, with a warning: where the store was
+    found in the work tree, too, it was refused before.
+    """
+    if os.environ.get(SETTINGS):
+        return _named_settings()
     try:
-        place = folder(start)
+        return Settings(folder(start), _counting)
     except StoreMissing:
-        place = None
-    return Settings(place if place is not None and _trusted(place) else None)
+        return Settings()
+
+
+def _named_settings() -> Settings:
+    named = os.environ.get(SETTINGS)
+    if not named:
+        return Settings()
+    if not os.path.isfile(named):
+        raise BadInput(f"{SETTINGS} is {named[:200]!r}, which is no file; name a file, or unset it")
+    return Settings(file=os.path.abspath(named))
+
+
+def _counting(path: str) -> bytes | None:
+    try:
+        return work_tree.allowed_settings(path)
+    except NotAllowed as error:
+        import logging
+
+        logging.getLogger("interlock").warning(
+            "%s; they are left out", str(error).partition(":")[0]
+        )
+        return None
 
 
 def home(start: str | None = None) -> str:
     """Where ``init`` puts the folder: the main worktree, or here if this is no repository."""
     here = _here(start)
     return main_worktree(here) or here
-
-
-def main_worktree(start: str) -> str | None:
-    """The main worktree of the repository that a folder is in; None outside of one."""
-    root = next((f for f in _upward(start) if os.path.lexists(os.path.join(f, ".git"))), None)
-    if root is None:
-        return None
-    own, common = git_folders(os.path.join(root, ".git"))
-    if own == common:  # the main worktree itself, or a submodule
-        return root
-    return os.path.dirname(common) if os.path.basename(common) == ".git" else common
-
-
-def git_folders(git: str) -> tuple[str, str]:
-    """The git folder of the worktree with this ``.git``, and the one that all worktrees share."""
-    if os.path.isdir(git):
-        return git, git
-    text = _first_line(git)
-    if not text.startswith("gitdir: "):
-        return git, git
-    own = os.path.realpath(os.path.join(os.path.dirname(git), text.removeprefix("gitdir: ")))
-    common = _first_line(os.path.join(own, "commondir"))
-    return own, os.path.realpath(os.path.join(own, common)) if common else own
-
-
-def _first_line(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.readline().rstrip("\n")
-    except OSError:
-        return ""
-
-
-def _upward(folder: str) -> list[str]:
-    """The folder and its parents, up to the root of the repository."""
-    found = [folder]
-    while not os.path.lexists(os.path.join(folder, ".git")):
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            break
-        folder = parent
-        found.append(folder)
-    return found
 
 
 def _here(start: str | None) -> str:
@@ -154,19 +176,3 @@ def _etcd_port() -> int:
     if not 0 < number <= _HIGHEST_PORT:
         raise BadInput(f"IF_ETCD_PORT is {port[:40]!r}; give a port, 1 to {_HIGHEST_PORT}")
     return number
-
-
-def _owner(place: str) -> str:
-    """The name of the user who owns a folder, or the number of one without a name."""
-    from pwd import getpwuid
-
-    number = os.stat(place).st_uid
-    try:
-        return getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
-
-
-def _trusted(place: str) -> bool:
-    """Whether the user owns the folder: its owner decides which store is used."""
-    return os.getuid() in (0, os.stat(place).st_uid)

@@ -8,6 +8,7 @@ The first line of a block says how it is treated:
                        are its output, stdout and stderr together.
                        It must end with status 0, or with N if ``[exit N]`` is below it.
                        ``make X`` is run as ``interlock X``, which is what the Makefile does.
+                       ``interlock allow`` is run at a terminal, and answered with yes.
   ```python            Run as a script, in the same folder; a ``text`` block right below it is its
                        output.
   ```LANGUAGE name=F   Not run but saved as F, for the commands that follow.
@@ -184,7 +185,7 @@ class Shell:
         self._folder = folder / "shop"
         self._folder.mkdir()
         self._out = folder / "out"
-        foreign = ("INTERLOCK", "IF_ETCD", "ETCD", "XDG_DATA_HOME")
+        foreign = ("INTERLOCK", "IF_ETCD", "ETCD", "XDG_DATA_HOME", "XDG_STATE_HOME")
         own = {key: os.environ[key] for key in os.environ if not key.startswith(foreign)}
         # Git must not read the settings of the user who runs the test.
         own |= {"HOME": str(folder), "GIT_CONFIG_GLOBAL": str(folder / "gitconfig")}
@@ -309,7 +310,10 @@ def carry_out(page: str, folder: Path) -> None:
 
 
 def _console(shell: Shell, command: Command, wild: frozenset[str]) -> None:
-    status, real = shell.run(re.sub(r"^make (?=\w+$)", "interlock ", command.text))
+    text = re.sub(r"^make (?=\w+$)", "interlock ", command.text)
+    if text == "interlock allow":
+        text = shlex.join([sys.executable, str(ROOT / "tests" / "person.py"), *text.split()])
+    status, real = shell.run(text)
     where = f"line {command.line}: {command.text}"
     assert status == command.status, f"{where}\nended with {status}:\n{real}"
     _check_json(command.text, real)

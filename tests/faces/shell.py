@@ -26,6 +26,7 @@ from tests.forks import template
 from tests.schemas import check_output
 
 import interlock
+from interlock import work_tree
 from interlock.faces.cli import command
 
 COMMAND = [sys.executable, "-m", "interlock"]
@@ -137,6 +138,19 @@ class Shell:
         ).checked(words)
         self._started.append(process)
         return process
+
+    def configure(self, text: str) -> Path:
+        """Write the settings of this folder, and allow them as a person does."""
+        path = self.folder / ".interlock" / "config.toml"
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.write_text(text)
+        work_tree.allow_settings(str(path), text.encode())
+        return path
+
+    def allow_in(self, folder: Path) -> None:
+        """Have another list of what is allowed, as another host has; the store is named to it."""
+        self.exported["INTERLOCK_ALLOWED_DIR"] = str(folder)
+        self.exported["INTERLOCK_STORE"] = str(self.folder / ".interlock" / "store.db")
 
     def environment(self) -> dict[str, str]:
         ours = ("INTERLOCK_", "IF_ETCD_")

@@ -109,8 +109,9 @@ def test_an_option_means_the_same_kind_of_thing_wherever_it_is_taken() -> None:
 def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
     alone = {each.name for each in TABLE if each.act is None and not each.call}
     assert alone == {
-        "init", "demo", "run", "doctor", "schema", "bench", "lock run", "sem run", "selftest",
-        "task watch", "guard allow", "guard deny", "guard permissions", "request serve", "task run",
+        "init", "allow", "demo", "run", "doctor", "schema", "bench", "lock run", "sem run",
+        "selftest", "task watch", "guard allow", "guard deny", "guard permissions", "request serve",
+        "task run",
         "store copy", "store backup", "store restore", "mcp", "up", "open", "merge serve",
         "hook", "prime", "setup", "wake", "warm", "top", "watch-branch", "completion",
     }  # fmt: skip
@@ -165,7 +166,7 @@ def test_a_request_of_another_host_uses_no_file_or_program_of_this_one(
 def test_a_check_of_another_host_is_answered_by_the_store_and_by_what_this_host_allows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "list"))
+    monkeypatch.setenv("INTERLOCK_ALLOWED_DIR", str(tmp_path / "list"))
     ran = guard.named("ran", guard.command(["touch", "ran"]))
     with interlock.connect("memory:", agent="ada") as fleet:
         assert fleet.act(GuardsCheck(condition=("lock-free=x",)), remote=True)

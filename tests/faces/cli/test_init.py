@@ -15,7 +15,7 @@ from tests.faces.shell import COMMAND, Shell
 
 import interlock
 from interlock import store_location
-from interlock.errors import StoreUnsuitable
+from interlock.runtime import user_files
 
 
 def git(folder: Path, *words: str) -> None:
@@ -108,15 +108,16 @@ def test_what_is_said_of_bytes_that_are_no_store_makes_one(bare: Shell) -> None:
     assert (bare.folder / "g.db.damaged").exists()
 
 
-def test_the_folder_of_another_user_is_told_with_its_owner(
+def test_the_store_of_another_user_is_told_with_its_owner(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = pwd.getpwuid(os.getuid()).pw_name
     monkeypatch.delenv("INTERLOCK_STORE", raising=False)
-    monkeypatch.setattr(os, "getuid", lambda: 65534)
-    with pytest.raises(StoreUnsuitable) as caught:
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(user_files, "require_own", lambda descriptor, *_: os.fstat(descriptor))
+    with pytest.raises(interlock.NotAllowed) as caught:
         store_location.locate(str(shell.folder))
-    assert f".interlock belongs to user {owner}, who" in str(caught.value)
+    assert f".interlock/store.db belongs to user {owner}, who" in str(caught.value)
     assert str(caught.value).endswith("; name a store of your own with --store PATH")
 
 

@@ -89,9 +89,7 @@ def test_the_facts_of_a_server_are_short_lines(there: Shell) -> None:
 
 def test_what_a_program_runs_finds_the_same_store_from_anywhere(there: Shell) -> None:
     url = there.exported.pop("INTERLOCK_STORE")
-    folder = there.folder / ".interlock"
-    folder.mkdir(mode=0o700)
-    (folder / "config.toml").write_text(f'store = "{url}"\n')
+    there.configure(f'store = "{url}"\n')
     inner = f"cd / && {sys.executable} -m interlock lock show deploy --json"
     done = there.run("lock", "run", "deploy", "--agent", "ada", "--", "sh", "-c", inner)
     assert (done.status, done.err) == (0, "")

@@ -90,7 +90,7 @@ def test_the_program_knows_its_lock(ada: Shell) -> None:
 
 
 def test_a_lock_with_a_ttl_of_its_own_is_given_back_too(ada: Shell) -> None:
-    (ada.folder / ".interlock" / "config.toml").write_text("[lock.'*']\nttl = '5m'\n")
+    ada.configure("[lock.'*']\nttl = '5m'\n")
     assert ada.run("lock", "run", "merge", "--", "true").status == 0
     assert ada.json("lock", "list")[1] == {"locks": [], "count": 0}
 

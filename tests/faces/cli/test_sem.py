@@ -280,19 +280,18 @@ def test_lost_slots_end_the_program(ada: Shell) -> None:
 
 
 def test_the_settings_name_a_capacity_and_the_terms(ada: Shell) -> None:
-    config = ada.folder / ".interlock" / "config.toml"
-    config.write_text("[semaphore.builds]\ncapacity = 3\nttl = '2m'\nmax_hold = '10m'\n")
+    ada.configure("[semaphore.builds]\ncapacity = 3\nttl = '2m'\nmax_hold = '10m'\n")
     _, answer = ada.json("sem", "acquire", "builds")
     assert (answer["capacity"], answer["expires_in"]) == (3, 120)
     ada.exported["INTERLOCK_SEMAPHORE_TTL"] = "40s"
     assert ada.json("sem", "acquire", "builds")[1]["expires_in"] == 40
     assert ada.json("sem", "acquire", "builds", "--ttl", "50s")[1]["expires_in"] == 50
     assert ada.json("sem", "show", "builds")[1]["holders"][0]["max_hold"] == 600
-    config.write_text("[semaphore.builds]\ncapacity = 4\n")
+    ada.configure("[semaphore.builds]\ncapacity = 4\n")
     assert "has capacity 3, not 4" in said(ada, "acquire", "builds")
-    config.write_text("[semaphore.builds]\ncapacty = 4\n")
+    ada.configure("[semaphore.builds]\ncapacty = 4\n")
     assert "it takes ttl, max_hold and capacity" in said(ada, "acquire", "builds")
-    config.write_text("[semaphore.builds]\ncapacity = true\n")
+    ada.configure("[semaphore.builds]\ncapacity = true\n")
     assert "capacity must be a whole number" in said(ada, "acquire", "builds")
 
 

@@ -22,7 +22,7 @@ max_hold = "10m"
 
 @pytest.fixture
 def configured(ada: Shell) -> Shell:
-    (ada.folder / ".interlock" / "config.toml").write_text(CONFIG)
+    ada.configure(CONFIG)
     return ada
 
 
@@ -60,14 +60,14 @@ def test_the_library_reads_the_same_file(
 
 def test_the_store_may_be_elsewhere(ada: Shell, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere: Path = tmp_path_factory.mktemp("elsewhere") / "s.db"
-    (ada.folder / ".interlock" / "config.toml").write_text(f'store = "sqlite://{elsewhere}"\n')
+    ada.configure(f'store = "sqlite://{elsewhere}"\n')
     assert ada.json("init")[1] == {"outcome": "created", "store": str(elsewhere)}
     assert ada.json("store", "info")[1]["path"] == str(elsewhere)
     assert "config.toml" in ada.run("doctor").out
 
 
 def test_a_relative_path_begins_at_the_file_whatever_the_working_directory(ada: Shell) -> None:
-    (ada.folder / ".interlock" / "config.toml").write_text('store = "../shared.db"\n')
+    ada.configure('store = "../shared.db"\n')
     assert ada.json("init")[1] == {"outcome": "created", "store": str(ada.folder / "shared.db")}
     (ada.folder / "below").mkdir()
     below = Shell(ada.folder / "below")
@@ -78,7 +78,7 @@ def test_the_store_may_be_on_a_server(ada: Shell, monkeypatch: pytest.MonkeyPatc
     for name in ("INTERLOCK_STORE", "IF_ETCD_HOST", "IF_ETCD_PORT"):
         monkeypatch.delenv(name, raising=False)
     url = "redis://shop.example/0?ns=shop"
-    (ada.folder / ".interlock" / "config.toml").write_text(f'store = "{url}"\n')
+    ada.configure(f'store = "{url}"\n')
     assert store_location.locate(str(ada.folder)) == store_location.StoreLocation(
         url, "config.toml"
     )
@@ -95,7 +95,7 @@ def test_the_store_may_be_on_a_server(ada: Shell, monkeypatch: pytest.MonkeyPatc
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_named(here: Here, text: str) -> None:
-    (here.folder / ".interlock" / "config.toml").write_text(text)
+    here.configure(text)
     done = here.run("lock", "acquire", "merge")
     assert done.status == 2
     assert "config.toml" in done.err
@@ -103,7 +103,7 @@ def test_a_wrong_file_is_named(here: Here, text: str) -> None:
 
 
 def test_a_wrong_duration_is_found_by_its_table(ada: Shell) -> None:
-    (ada.folder / ".interlock" / "config.toml").write_text("[lock.'*']\nttl = '1ms'\n")
+    ada.configure("[lock.'*']\nttl = '1ms'\n")
     done = ada.run("lock", "acquire", "merge")
     assert '.interlock/config.toml: [lock."*"]: the ttl 1ms is too short' in done.err
     (ada.folder / ".interlock" / "config.toml").unlink()
@@ -114,15 +114,14 @@ def test_a_wrong_duration_is_found_by_its_table(ada: Shell) -> None:
 def test_what_is_for_all_locks_is_no_lock_of_its_own(configured: Shell) -> None:
     assert expires(configured, "default") == 120
     assert configured.json("lock", "acquire", "*")[1]["error"] == "bad_name"
-    (configured.folder / ".interlock" / "config.toml").write_text("[lock.default]\nttl = '9s'\n")
+    configured.configure("[lock.default]\nttl = '9s'\n")
     assert 'write [lock."*"] for all' in configured.run("lock", "acquire", "merge").err
 
 
 def test_a_type_of_questions_has_its_own_timeout(
     ada: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = ada.folder / ".interlock" / "config.toml"
-    place.write_text(
+    ada.configure(
         '[query."*"]\ntimeout = "50ms"\n[query.slow]\ntimeout = "70ms"\n'
         '[query.timeouts]\nreview = "60ms"\n'
     )
@@ -146,7 +145,7 @@ def test_a_type_of_questions_has_its_own_timeout(
         assert isinstance(outcome, interlock.TimedOut)
         assert outcome.timeout == 0.06
     del ada.exported["INTERLOCK_QUERY_TIMEOUT"]
-    place.write_text('[query.timeouts]\nreview = "soon"\n')
+    ada.configure('[query.timeouts]\nreview = "soon"\n')
     said = ada.run("query", "bob", "x", "--type", "review")
     assert said.status == 2
     assert "[query.timeouts]" in said.err

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from interlock import registry
 from interlock.core.safe_text import one_line, printable
-from interlock.errors import BadInput, InterlockError
+from interlock.errors import BadInput, InterlockError, NotAllowedYet
 from interlock.faces.cli.parse import Parsed, parse, split
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Unwritten(OSError):
 def run(argv: Sequence[str]) -> int:
     """Carry a command out, and return its exit status."""
     try:
-        return _run(argv)
+        return _allowed(argv)
     except KeyboardInterrupt as interrupt:
         for text in getattr(interrupt, "__notes__", ()):  # what goes on without this command
             note(text)
@@ -74,6 +74,18 @@ def run(argv: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last line of defence
         words = argv[: argv.index("--")] if "--" in argv else argv
         return failed(_explained(error, words), json="--json" in words)
+
+
+def _allowed(argv: Sequence[str]) -> int:
+    """Carry a command out, after a person at the terminal allowed what the work tree has."""
+    try:
+        return _run(argv)
+    except NotAllowedYet as error:
+        from interlock.faces.cli.allow import asked_after
+
+        if not asked_after(error):
+            raise
+        return _run(argv)
 
 
 _quiet = False

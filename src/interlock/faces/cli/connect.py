@@ -14,11 +14,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from interlock import store_location, stores
+from interlock import store_location, stores, work_tree
 from interlock.core import keys, validate
 from interlock.core.safe_text import printable
 from interlock.core.wait import AGENT_CALLER, NAMED_CALLER, SESSION_CALLER
-from interlock.errors import BadInput, Lapsed
+from interlock.errors import BadInput, Lapsed, NotAllowed
 from interlock.faces.cli.command import note
 from interlock.faces.cli.parse import Common, Parsed
 from interlock.stores import file_of, is_network, open_store
@@ -101,13 +101,24 @@ def opened(
     """
     from interlock.client import begun
 
-    place = url or store_location.find_store()
+    place = store_location.named_store(url, create=create) if url else store_location.find_store()
     if is_network(place):
         hush()
     store = open_store(place, create=create and url is not None, filling=filling)
     fleet = begun(store, **options)
     fleet.context.runner.via = "cli"
     return fleet
+
+
+def allow_store(path: str) -> None:
+    """Put a store that a command made on the list of what this user allowed."""
+    try:
+        work_tree.allow_store(path)
+    except NotAllowed as error:
+        note(
+            f"{error}; until it can be used, commands find this store only by its name:"
+            f" INTERLOCK_STORE={validate.quote(os.path.abspath(path))}"
+        )
 
 
 def _tell_if_moved(store: Store) -> None:

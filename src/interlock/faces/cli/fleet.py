@@ -6,6 +6,7 @@ come before an open store, and adds those that a client can make.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from collections.abc import Iterator
@@ -13,10 +14,10 @@ from contextlib import contextmanager, suppress
 from errno import ENOSPC
 from typing import TYPE_CHECKING
 
-from interlock import store_location
+from interlock import store_location, work_tree
 from interlock.core import validate
 from interlock.core.safe_text import printable, quoted
-from interlock.errors import BadInput, InterlockError, StoreMissing, StoreReadOnly
+from interlock.errors import BadInput, InterlockError, NotAllowed, StoreMissing, StoreReadOnly
 from interlock.faces.cli import command
 from interlock.faces.cli.command import (
     Stopped,
@@ -26,40 +27,78 @@ from interlock.faces.cli.command import (
     write,
     write_json,
 )
-from interlock.faces.cli.connect import CommandIdentity, hush, opened, shown, speak_up, url_of
+from interlock.faces.cli.connect import (
+    CommandIdentity,
+    allow_store,
+    hush,
+    opened,
+    shown,
+    speak_up,
+    url_of,
+)
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.fleet.noun import Created, StoreExists
+from interlock.settings import Settings
 from interlock.stores import file_of, is_network, open_store
 
 if TYPE_CHECKING:
-    from interlock.nouns.fleet.noun import MaintainRequest
+    from interlock.nouns.fleet.noun import InitRequest, MaintainRequest
     from interlock.store import Finding, Store, StoreMark
 
 
 def init(parsed: Parsed) -> int:
     """Create a store in the main worktree, or where ``--store`` or the environment says."""
+    request: InitRequest = parsed.request
     found = store_location.from_environment()
-    url = CommandIdentity(parsed.common).store or (found.url if found else _folder())
+    named = CommandIdentity(parsed.common).store or (found.url if found else None)
+    if request.shared and named:
+        raise BadInput("--shared is a place of its own; leave --store and INTERLOCK_STORE out")
+    url = named or _found(shared=request.shared)
     if is_network(url):
         return answer(parsed, _across(url))
-    new = False
-    try:
-        store = open_store(url, create=False)
-    except StoreMissing:
-        _make_folder_of(url)
-        new, store = True, open_store(url)
-    path = str(getattr(store, "path", url))
-    store.close()
-    if new:
-        return answer(parsed, Created(store=path))
+    file = file_of(url)
+    if file is None:
+        raise BadInput("memory: is gone when this command ends; name a file")
+    with _one_at_a_time(file):
+        if named is None:
+            work_tree.require_counts(file)
+        new = False
+        try:
+            store = open_store(url, create=False)
+        except StoreMissing:
+            new, store = True, open_store(url)
+        path = str(getattr(store, "path", url))
+        store.close()
+        if new:
+            allow_store(file)
+            return answer(parsed, Created(store=path))
     status = answer(parsed, _there(store, path))
     around = os.path.dirname(os.path.dirname(path))
-    if not parsed.common.store and found is None and around != os.path.realpath(os.curdir):
+    if named is None and around != os.path.realpath(os.curdir):
         note(
             f"this folder shares the store of {printable(around)};"
             " for one of its own: interlock init --store .interlock/store.db"
         )
     return status
+
+
+@contextmanager
+def _one_at_a_time(file: str) -> Iterator[None]:
+    """Create the folder of a store, and keep another ``init`` out until this one is done.
+
+    Another one would find a store that is not on the list yet.
+    """
+    folder, lock = os.path.dirname(os.path.abspath(file)), -1
+    with suppress(OSError):  # opening says what is wrong
+        os.makedirs(folder, 0o700, exist_ok=True)
+        lock = os.open(os.path.dirname(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if lock >= 0:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        if lock >= 0:
+            os.close(lock)
 
 
 def _across(url: str) -> Created | StoreExists:
@@ -86,24 +125,31 @@ def _there(store: Store, place: str) -> StoreExists:
     return StoreExists(store=place, warning="" if mark is None else str(refusal(mark, place)))
 
 
-def _make_folder_of(url: str) -> None:
-    """Create the folder of the file, too: ``init`` is an explicit wish for a store."""
-    path = file_of(url)
-    if path is not None:
-        with suppress(OSError):  # opening says what is wrong
-            os.makedirs(os.path.dirname(os.path.abspath(path)), 0o700, exist_ok=True)
-
-
-def _folder() -> str:
-    """The folder of this project, for its owner only and never committed."""
-    settings = store_location.settings()
-    if settings.store:
-        return settings.store
-    folder = store_location.folder() or os.path.join(store_location.home(), store_location.FOLDER)
+def _found(*, shared: bool) -> str:
+    """The store of this project; its folder is for its owner only, and never committed."""
+    there, home = store_location.folder(), store_location.home()
+    if url := Settings(there, work_tree.allowed_settings).store:
+        return url
+    own = os.path.join(home, store_location.FOLDER)
+    folder = store_location.shared_folder(home) if shared else there or own
+    if folder is None:
+        raise BadInput("--shared needs a git repository, and this is none; leave it out")
+    if shared and os.path.exists(os.path.join(own, store_location.FILE)):
+        raise BadInput(
+            f"there is a store in {own} already; take it along: interlock store copy"
+            f" {validate.quote(os.path.join(own, store_location.FILE))}"
+            f" {validate.quote(os.path.join(folder, store_location.FILE))}"
+        )
+    if os.path.islink(folder):
+        raise NotAllowed(
+            f"{folder} is a link, and a commit can hold one; remove it, or name the store with"
+            " --store"
+        )
     try:
         os.makedirs(folder, 0o700, exist_ok=True)
-        with suppress(FileExistsError), open(os.path.join(folder, ".gitignore"), "x") as file:
-            file.write("*\n")
+        if not shared:
+            with suppress(FileExistsError), open(os.path.join(folder, ".gitignore"), "x") as file:
+                file.write("*\n")
     except OSError as error:
         raise StoreReadOnly(f"{folder} cannot be created ({error.strerror}); use --store") from None
     return os.path.join(folder, store_location.FILE)
@@ -157,7 +203,7 @@ def maintain(parsed: Parsed) -> int:
 def _not_allowed(guard: str) -> None:
     note(
         f"guard {quoted(guard)} is waited for, and this host does not allow it;"
-        " read its file, then run 'interlock guard allow FILE'"
+        " a person has to read its file and allow it here"
     )
 
 

@@ -52,6 +52,9 @@ def _checked(parsed: Parsed, asked: GuardsToCheck) -> GuardCheck | NoGuard:
 
 def allow(parsed: Parsed) -> int:
     """Put the definitions of a file on the list of this host, and note it in the store."""
+    from interlock.faces.cli.allow import refuse_coding_agent
+
+    refuse_coding_agent()
     allowed = requests.allow(parsed.request)
     with suppress(StoreTrouble):  # it says so again when it looks
         _in_store(parsed, partial(announce, digests=[each.digest for each in allowed.guards]))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from interlock import store_location
 from interlock.client_setup import entry_signer
-from interlock.errors import BadInput, StoreTrouble
+from interlock.errors import BadInput, StoreGone, StoreTrouble
 from interlock.faces.cli.command import answer, note
-from interlock.faces.cli.connect import CommandIdentity, hush
+from interlock.faces.cli.connect import CommandIdentity, allow_store, hush
 from interlock.runtime.progress import report
 from interlock.stores import file_of, is_network, open_store
 
@@ -55,6 +55,8 @@ def copy(parsed: Parsed) -> int:
         work = StoreCopy(source, target, places, signer=signer, report=_Progress().show)
         try:
             outcome = work.abort() if request.abort else work.run(damaged=request.damaged)
+            if not request.abort and (made := file_of(request.target)) is not None:
+                allow_store(made)
         except BaseException:
             _tell_if_unfinished(source, target, places)
             raise
@@ -159,7 +161,7 @@ def restore(parsed: Parsed) -> int:
     from interlock.stores.sqlite.backup import restore as restored
 
     request: StoreRestoreRequest = parsed.request
-    store, path = _file(parsed), os.path.abspath(request.path)
+    store, path = _restored_file(parsed), os.path.abspath(request.path)
     signer = entry_signer(parsed.common.key)
     done = restored(
         store,
@@ -167,7 +169,17 @@ def restore(parsed: Parsed) -> int:
         force=request.force,
         before=lambda part: record_restore(part, path, store, signer=signer),
     )
+    allow_store(store)
     return answer(parsed, StoreRestored(store=store, path=path, **done))
+
+
+def _restored_file(parsed: Parsed) -> str:
+    """The file of the store that is meant, or was: it may be gone with its folder."""
+    try:
+        return _file(parsed)
+    except StoreGone as gone:
+        os.makedirs(os.path.dirname(gone.path), 0o700, exist_ok=True)
+        return gone.path
 
 
 def _file(parsed: Parsed) -> str:

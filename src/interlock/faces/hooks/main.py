@@ -10,8 +10,20 @@ from __future__ import annotations
 import os
 import sys
 
+from interlock.errors import NotAllowedYet, StoreGone
 from interlock.faces.hooks.event import BadEvent, HookEvent, read
-from interlock.faces.hooks.hosts import BEFORE, END, HOSTS, STOP, SUB_STOP, HookAnswer, Host, deny
+from interlock.faces.hooks.hosts import (
+    BEFORE,
+    END,
+    HOSTS,
+    START,
+    STOP,
+    SUB_STOP,
+    HookAnswer,
+    Host,
+    context,
+    deny,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,14 +126,22 @@ def failed(host: Host, event: HookEvent | None, error: Exception, named: str = "
     said = str(error) or type(error).__name__
     if not isinstance(error, BadEvent) and type(error).__module__ == "builtins":
         said = f"unexpected {type(error).__name__}: {said}"
+    for_a_person = isinstance(error, NotAllowedYet | StoreGone)
+    if for_a_person:  # no command, which an agent would copy
+        said = said.partition(";")[0]
     before = host.events.get(named) == BEFORE if event is None else event.means == BEFORE
     if not before or os.environ.get("INTERLOCK_HOOK") == "open":
         # An exit status of 2 would keep some hosts from ever stopping.
         means = event.means if event is not None else host.events.get(named, "")
+        if for_a_person and means == START and event is not None:
+            text = f"interlock: {said}. Until then edits are denied: ask the person you work for."
+            return context(host, event.named, text)._replace(err=f"interlock hook: {said}")
         quiet = host.shape not in ("claude", "codex", "gemini") or means in (STOP, SUB_STOP)
         return HookAnswer(err=f"interlock hook: {said}", status=0 if quiet else 1)
     reason = (
-        f"interlock cannot check whether another agent has reserved this file: {said};"
+        f"interlock: {said}. Do not go around that: stop, and ask the person you work for."
+        if for_a_person
+        else f"interlock cannot check whether another agent has reserved this file: {said};"
         f" {_WAY_OUT.format(host=host.name)}"
     )
     if event is None:  # the shape that the host expects may be another one

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
 
-from interlock import store_location
+from interlock import work_tree
 
 MOST = 500
 """Changed files that are looked at."""
@@ -89,5 +89,5 @@ def look(root: str, path: str) -> list[int]:
 
 
 def _file(root: str) -> str:
-    own, _ = store_location.git_folders(os.path.join(root, ".git"))
+    own, _ = work_tree.git_folders(os.path.join(root, ".git"))
     return os.path.join(own, "interlock-edits")

@@ -26,6 +26,20 @@ if TYPE_CHECKING:
 class InitRequest(Request, frozen=True, kw_only=True):
     """Create a store."""
 
+    shared: Annotated[
+        bool,
+        option("flag", "in the git folder of the repository, which no commit can write"),
+    ] = False
+
+
+class AllowRequest(Request, frozen=True, kw_only=True):
+    """Allow the settings and the store of a work tree on this machine."""
+
+    folder: Annotated[
+        str, option("path", "the work tree; this one unless given", positional=True)
+    ] = ""
+    remove: Annotated[bool, option("flag", "take it back")] = False
+
 
 class DemoRequest(Request, frozen=True, kw_only=True):
     """Run the demonstration."""
@@ -207,6 +221,20 @@ class Created(Success, frozen=True, kw_only=True, tag="created"):
     store: str
 
 
+class WorkTreeAllowed(item_outcomes.Allowed, frozen=True, kw_only=True, tag="allowed"):
+    """Settings and a store of a work tree count on this machine; ``files`` are empty if none do."""
+
+    folder: str
+    files: tuple[str, ...]
+
+
+class WorkTreeDenied(item_outcomes.Denied, frozen=True, kw_only=True, tag="denied"):
+    """Nothing of a work tree counts any more on this machine."""
+
+    folder: str
+    files: tuple[str, ...]
+
+
 class StoreExists(
     item_outcomes.Exists, Success, frozen=True, kw_only=True, tag="exists", omit_defaults=True
 ):
@@ -244,7 +272,17 @@ NOUN = Noun(
                 "interlock init",
                 "interlock init --store /var/lib/interlock/store.db",
                 "interlock init --store redis://localhost",
+                "interlock init --shared",
             ),
+        ),
+        Operation(
+            name="allow",
+            help="look at the settings and the store of a work tree, and allow them here",
+            request=AllowRequest,
+            outcomes=(WorkTreeAllowed, WorkTreeDenied),
+            needs="nothing",
+            in_shell="interlock.faces.cli.allow:allow",
+            examples=("interlock allow", "interlock allow --remove"),
         ),
         Operation(
             name="demo",

@@ -10,7 +10,13 @@ from interlock.core.safe_text import printable
 from interlock.runtime.text import ago, listed, since
 
 if TYPE_CHECKING:
-    from interlock.nouns.fleet.noun import Created, Diagnosis, StoreExists
+    from interlock.nouns.fleet.noun import (
+        Created,
+        Diagnosis,
+        StoreExists,
+        WorkTreeAllowed,
+        WorkTreeDenied,
+    )
     from interlock.nouns.fleet.store_noun import (
         CopyAborted,
         StoreBackedUp,
@@ -80,6 +86,18 @@ def _maintained(outcome: Maintained, _paint: Paint) -> str:
 
 def _created(outcome: Created, paint: Paint) -> str:
     return f"{paint('green', 'created')} {outcome.store}"
+
+
+def _allowed(outcome: WorkTreeAllowed, paint: Paint) -> str:
+    if not outcome.files:
+        return f"{outcome.folder} has nothing that is not allowed here"
+    return "\n".join(f"{paint('green', 'allowed')} {path}" for path in outcome.files)
+
+
+def _denied(outcome: WorkTreeDenied, paint: Paint) -> str:
+    if not outcome.files:
+        return f"nothing of {outcome.folder} is allowed here"
+    return "\n".join(f"{paint('yellow', 'no longer allowed')} {path}" for path in outcome.files)
 
 
 def _exists(outcome: StoreExists, paint: Paint) -> str:
@@ -257,6 +275,8 @@ TEXTS: dict[str, Text] = {
     "Maintained": _maintained,
     "Created": _created,
     "StoreExists": _exists,
+    "WorkTreeAllowed": _allowed,
+    "WorkTreeDenied": _denied,
     "Diagnosis": _diagnosis,
     "StoreCopied": _copied,
     "CopyAborted": _aborted,

@@ -94,7 +94,7 @@ def _who_looks(hosts: Sequence[AllowingHost]) -> str:
     if hosts:
         may = few_hosts([each.host for each in hosts])
         return f"no host looks at it again; {start} on {may}, which may look"
-    allow = "run 'interlock guard allow FILE', then 'interlock maintain --guards',"
+    allow = "a person has to allow it, then run 'interlock maintain --guards'"
     return f"no live host may look; {allow} on a host that has the files"
 
 

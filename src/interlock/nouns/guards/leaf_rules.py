@@ -378,7 +378,7 @@ def _read_again(what: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def _allow_look(has: Callable[[Any], str]) -> Callable[[Any], str]:
-    return lambda need: f"run `guard allow` on a host that has {has(need)}"
+    return lambda need: f"have a person allow it on a host that has {has(need)}"
 
 
 def _repository(need: c.BranchNeed | c.CleanNeed | c.MergedNeed) -> str:

@@ -121,7 +121,7 @@ def _gather(
             found[key] = dict.fromkeys(outside_needs(asking[key]), root)
     others = {key: guard for key, guard in asking.items() if key not in found}
     if runner is None:
-        says = f"{_not_here()}; read its file, then run 'interlock guard allow FILE'"
+        says = f"{_not_here()}; a person has to read its file and allow it here"
         unknown = c.NoFact(says=says)
         for key, guard in others.items():
             found[key] = dict.fromkeys(outside_needs(guard), unknown)
@@ -423,7 +423,7 @@ def _no_fact(
     if hosts:
         idle = tuple([each.host for each in hosts])
         return c.NoFact(says=f"{none}: no agent runs on {few_hosts(idle)}, which may", hosts=idle)
-    remedy = "run 'interlock guard allow FILE' on a host that has the files"
+    remedy = "a person has to allow it on a host that has the files"
     return c.NoFact(says=f"{none}; {remedy}")
 
 
@@ -432,7 +432,7 @@ def _not_seen(
 ) -> c.NoFact:
     """That no observation counts, for a reader who does not look: this host may be one of these."""
     if not hosts:
-        remedy = "run 'interlock guard allow FILE' on a host that has the files"
+        remedy = "a person has to allow it on a host that has the files"
         return c.NoFact(says=f"no host may look{_looked(last, now)}; {remedy}")
     names = tuple([each.host for each in hosts])
     late = f"no host has looked within {span(guard.max_age)}{_looked(last, now)}"

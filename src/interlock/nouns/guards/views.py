@@ -96,7 +96,7 @@ def _view(guard: g.Guard) -> GuardView:
     except (NotAllowed, BadInput) as error:
         return replace(view, because=str(error))
     if entry is None:
-        return replace(view, because="no 'guard allow' was run here for this definition")
+        return replace(view, because="no person allowed this definition here")
     return replace(view, allowed=True, root=entry.root)
 
 

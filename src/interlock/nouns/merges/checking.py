@@ -146,6 +146,6 @@ def allowed_guards(names: Sequence[str]) -> Op[list[Guard]]:
         if outside_needs(guard) and (yield InThread(partial(allowed, digest(guard)))) is None:
             raise NotAllowed(
                 f"guard {guard.name!r} looks at files, branches or commands, and this host does"
-                " not allow it; read its file, then run 'interlock guard allow FILE'"
+                " not allow it; a person has to read its file and allow it here"
             )
     return found

@@ -26,7 +26,7 @@ def _defined(outcome: core.PipelineDefined, paint: Paint) -> str:
         lines.append(
             f"{', '.join(missing)}: a host has to look outside of the store;"
             f" {outcome.host} does not allow it yet:"
-            " run 'interlock guard allow FILE' on each host that may look"
+            " a person has to allow that on each host that may look"
         )
     if outcome.allowed:
         lines.append(f"{outcome.host} allows {', '.join(outcome.allowed)} to look outside")

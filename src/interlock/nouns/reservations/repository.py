@@ -19,7 +19,7 @@ from unicodedata import normalize
 
 from msgspec import Struct
 
-from interlock import store_location
+from interlock import work_tree
 from interlock.core import validate
 from interlock.errors import BadInput
 from interlock.nouns.reservations import pattern
@@ -116,7 +116,7 @@ def _find(here: str, named: str) -> ReservedRepository:
     if root is None:
         return ReservedRepository(_name(named or os.path.basename(here)), here)
     inside = os.path.join(root, ".git")
-    common = store_location.git_folders(inside)[1] if os.path.lexists(inside) else root
+    common = work_tree.git_folders(inside)[1] if os.path.lexists(inside) else root
     origin, folds = _config(os.path.join(common, "config"))
     main = os.path.dirname(common) if os.path.basename(common) == ".git" else common
     last = re.split(r"[/:\\]", origin.rstrip("/"))[-1] if origin else os.path.basename(main)

@@ -18,12 +18,13 @@ from urllib.parse import parse_qsl, unquote
 
 from msgspec import Struct
 
-from interlock.errors import BadInput
+from interlock.errors import BadInput, NotAllowed
 
 BRANCH = "interlock"
 _OPTIONS = ("branch", "pace", "sign")
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]*(/[A-Za-z0-9_][A-Za-z0-9._@-]*)*", re.ASCII)
 _LONGEST_PACE = 3600.0
+_NO_PLACES = ("/proc/", "/dev/fd/", "/sys/")
 
 
 class GitAddress(Struct, frozen=True, kw_only=True):
@@ -75,7 +76,7 @@ def parse(url: str) -> GitAddress:
     if scheme == "git+file":
         if authority or not path:
             raise BadInput(f"{shown} is not like git+file:///absolute/path.git")
-        remote = os.path.realpath("/" + unquote(path))
+        remote = _folder("/" + unquote(path), shown)
     elif not host or not path:
         raise BadInput(f"{shown} is not like {scheme}://host/path.git")
     elif scheme == "git+ssh" and ":" in login:
@@ -96,6 +97,24 @@ def parse(url: str) -> GitAddress:
         sign=options.get("sign", "no") == "yes",
         shown=shown,
     )
+
+
+def _folder(path: str, shown: str) -> str:
+    """The folder of a remote on this machine; NotAllowed for one that a commit could have made.
+
+    A push runs the hooks of such a remote, and a checkout could write them.
+    """
+    remote = folder = os.path.realpath(path)
+    if any(f"{each}/".startswith(_NO_PLACES) for each in (os.path.normpath(path), remote)):
+        raise NotAllowed(f"{shown} leads through the system's own folders; name the real folder")
+    while folder != "/" and os.path.basename(folder) != ".git":
+        folder = os.path.dirname(folder)
+        if folder != remote and os.path.lexists(os.path.join(folder, ".git")):
+            raise NotAllowed(
+                f"{shown} is inside of the work tree {folder}, where a commit could change its"
+                " hooks; move the remote out of it"
+            )
+    return remote
 
 
 def _options(query: str, shown: str) -> dict[str, str]:

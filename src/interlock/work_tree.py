@@ -1,0 +1,402 @@
+"""The work tree around a folder, found without git, and what of it counts.
+
+What a commit can write configures nothing and is no store until the user allowed it on this
+machine (``runtime/allowed.py`` has the list): a clone, a pull request or a checkout would otherwise
+choose the store, run a program through a git remote's hooks, or replace the store.
+
+settings  count by their digest, for the repository that they are in, so that its worktrees share an
+          entry: a change of one letter is another digest.
+a store   counts by its path, its device and inode, and a random mark in an extended attribute of
+          the file.  A checkout writes another file, and a file system gives the inode of a deleted
+          file to the next one; no commit holds an extended attribute.
+
+SQLite takes what stands beside the file (``-wal``, ``-shm``, ``-journal``) for a part of it, and
+makes these files again.  So one without the mark counts if git does not track it, and then gets it.
+
+A file that the user names (``--store``, INTERLOCK_STORE, ``connect(URL)``) needs no entry.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import msgspec
+
+from interlock.core.validate import quote
+from interlock.errors import NotAllowed, NotAllowedYet, StoreGone, StoreUnsuitable
+from interlock.runtime import allowed
+from interlock.runtime.allowed import SETTINGS, STORES
+
+LARGEST = 1 << 20
+"""The most bytes of a file with settings."""
+BESIDE = ("-wal", "-shm", "-journal")
+_MARK = "user.interlock"
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_PRIME = (1 << 127) - 1
+_ASK = (
+    "nothing is done here until a person has looked at that in a terminal of their own"
+    " and allowed it"
+)
+
+
+class StoreEntry:
+    """A store on the list: which file it is, and the folder of its project.
+
+    ``born`` is the time of the file where the system has one (macOS), ``mark`` its extended
+    attribute; empty where the file system has none.
+    """
+
+    __slots__ = ("born", "device", "inode", "mark", "path", "project")
+
+    def __init__(
+        self, *, path: str, device: int, inode: int, born: float, mark: str, project: list[int]
+    ) -> None:
+        self.path = path
+        self.device = device
+        self.inode = inode
+        self.born = born
+        self.mark = mark
+        self.project = project
+
+
+# ---- settings -----------------------------------------------------------------------------------
+
+
+def read_settings(path: str) -> bytes | None:
+    """What a file with settings holds; None if there is none.
+
+    NotAllowed if another user could have written it, or if it is no plain file.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise NotAllowed(
+            f"{path} cannot be read ({error.strerror}); correct or remove it"
+        ) from None
+    try:
+        found = os.fstat(file)
+        # The digest covers what a group could write.
+        _require_own(found, path, {os.geteuid(), 0}, stat.S_IWOTH)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:
+            raise NotAllowed(f"{path} is no file with settings; remove it")
+        with open(file, "rb", closefd=False) as reader:
+            return reader.read(LARGEST)
+    finally:
+        os.close(file)
+
+
+def allowed_settings(path: str) -> bytes | None:
+    """What a file with settings holds, if it counts; NotAllowedYet if it was not allowed."""
+    data = read_settings(path)
+    if data is not None and allowed.time_of(SETTINGS, _digest(path, data)) is None:
+        raise NotAllowedYet(
+            f"the settings in {path} were not allowed on this machine, and the work tree may have"
+            f" brought them along: {_ASK}",
+            path,
+        )
+    return data
+
+
+def allow_settings(path: str, data: bytes) -> None:
+    """Let a file with settings count while it holds just this."""
+    allowed.write(SETTINGS, _digest(path, data), msgspec.json.encode({"path": path}))
+
+
+def forget_settings(path: str, data: bytes) -> bool:
+    """Delete the entry of settings; returns whether there was one."""
+    digest = _digest(path, data)
+    known = allowed.time_of(SETTINGS, digest) is not None
+    allowed.remove(SETTINGS, digest)
+    return known
+
+
+def _digest(path: str, data: bytes) -> str:
+    from hashlib import sha256
+
+    project = _project_of(path)
+    root = main_worktree(project) or project
+    return sha256(os.fsencode(root) + b"\0" + data).hexdigest()
+
+
+# ---- stores -------------------------------------------------------------------------------------
+
+
+def require_store(path: str) -> None:
+    """Raise unless the store that was found at a path counts, before anything opens it.
+
+    Where nothing stands and nothing stood, it is for the caller to say that there is no store.
+    """
+    if _stat(path) is None:
+        require_there(path)
+    else:
+        require_counts(path)
+
+
+def require_counts(path: str) -> None:
+    """Raise unless what stands at a path is a store that counts, or nothing."""
+    path = _canonical(path)
+    found = _stat(path)
+    if found is None:
+        return
+    entry = _entry(path)
+    if entry is None:
+        _require_own(found, path, {os.geteuid()}, _OTHERS_WRITE)
+        raise NotAllowedYet(
+            f"the store {path} was not allowed on this machine, and the work tree may have brought"
+            f" it along: {_ASK}",
+            path,
+        )
+    if not _is_that(entry, found, path):
+        raise NotAllowedYet(f"{_replaced(path)}: {_ASK}", path)
+    _require_own(found, path, {os.geteuid()}, _OTHERS_WRITE)
+    for beside in (path + suffix for suffix in BESIDE):
+        if os.path.lexists(beside) and _mark_of(beside) != entry.mark:
+            if is_tracked(beside):
+                raise StoreUnsuitable(
+                    f"git tracks {beside}, which SQLite would take for a part of the store;"
+                    " check out a branch without it"
+                )
+            _set_mark(beside, entry.mark)
+
+
+def require_there(path: str) -> None:
+    """Raise if a store of this very project stood at a path, and is gone."""
+    path = _canonical(path)
+    entry = _entry(path)
+    if entry is not None and _project(path) == entry.project:
+        raise StoreGone(
+            f"the store {path}, which was used here, was removed, as a checkout does with a file"
+            " that another branch tracks; restore a backup (interlock store restore FILE),"
+            " or start over (interlock init)",
+            path,
+        )
+
+
+def require_not_replaced(path: str, *, create: bool) -> None:
+    """Raise if a store that the user names is another one than the one that was allowed there.
+
+    ``create`` if the caller makes a store where none is.
+    """
+    path = _canonical(path)
+    try:
+        entry, found = _entry(path), _stat(path)
+    except NotAllowed:  # the list cannot be used, and is not asked for more
+        return
+    if entry is None:
+        return
+    if found is None:
+        if create:
+            allowed.remove(STORES, _name(path))
+    elif not _is_that(entry, found, path):
+        raise NotAllowedYet(f"{_replaced(path)}: {_ASK}", path)
+
+
+def is_replaced(path: str) -> bool:
+    """Whether another file stands at a path than the one that was allowed there."""
+    path = _canonical(path)
+    entry, found = _entry(path), _stat(path)
+    return entry is not None and found is not None and not _is_that(entry, found, path)
+
+
+def allow_store(path: str) -> None:
+    """Let the file that stands at a path now count as a store, with what SQLite has beside it."""
+    forget_gone()
+    path = _canonical(path)
+    found = os.stat(path)
+    mark = os.urandom(16).hex()
+    if not _set_mark(path, mark):
+        mark = ""
+    for suffix in BESIDE:
+        _set_mark(path + suffix, mark)
+    entry = {
+        "path": path,
+        "device": found.st_dev,
+        "inode": found.st_ino,
+        "born": _born(found),
+        "mark": mark,
+        "project": _project(path),
+    }
+    allowed.write(STORES, _name(path), msgspec.json.encode(entry))
+
+
+def forget_gone() -> None:
+    """Delete the entries of settings that are gone, and of stores whose project is gone.
+
+    A store that is gone from a project that is there keeps its entry: ``require_there`` needs it.
+    """
+    for name in allowed.names(STORES):
+        entry = _store_entry(name)
+        if entry is None or _project(entry.path) != entry.project:
+            allowed.remove(STORES, name)
+    for name in allowed.names(SETTINGS):
+        found = allowed.read(SETTINGS, name)
+        try:
+            gone = found is not None and not os.path.lexists(msgspec.json.decode(found[0])["path"])
+        except (msgspec.DecodeError, TypeError, LookupError):
+            gone = True
+        if gone:
+            allowed.remove(SETTINGS, name)
+
+
+def forget_store(path: str) -> bool:
+    """Delete the entry of a store; returns whether there was one."""
+    path = _canonical(path)
+    known = _entry(path) is not None
+    allowed.remove(STORES, _name(path))
+    return known
+
+
+def _entry(path: str) -> StoreEntry | None:
+    entry = _store_entry(_name(path))
+    return entry if entry is not None and entry.path == path else None
+
+
+def _store_entry(name: str) -> StoreEntry | None:
+    found = allowed.read(STORES, name)
+    try:
+        return None if found is None else StoreEntry(**msgspec.json.decode(found[0]))
+    except (msgspec.DecodeError, TypeError):  # damaged: it allows nothing
+        return None
+
+
+def _name(path: str) -> str:
+    """The name of the entry of a path; a hash would be one more import for each command."""
+    return f"{int.from_bytes(os.fsencode(path), 'big') % _PRIME:032x}"
+
+
+def _is_that(entry: StoreEntry, found: os.stat_result, path: str) -> bool:
+    of_file = (found.st_dev, found.st_ino, _born(found))
+    return of_file == (entry.device, entry.inode, entry.born) and _mark_of(path) == entry.mark
+
+
+def _replaced(path: str) -> str:
+    return (
+        f"another file stands at {path} than the store that was used here: it was replaced, as a"
+        " checkout does with a file that a branch tracks"
+    )
+
+
+def _project_of(path: str) -> str:
+    """The folder around the folder of a file, which is not resolved: a commit may hold a link."""
+    return os.path.realpath(os.path.dirname(os.path.dirname(os.path.abspath(path))))
+
+
+def _canonical(path: str) -> str:
+    """One name for a store, however its project was reached."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(_project_of(path), os.path.basename(folder), name)
+
+
+def _project(path: str) -> list[int]:
+    """The device and inode of the folder around the folder of a store."""
+    found = _stat(_project_of(path))
+    return [] if found is None else [found.st_dev, found.st_ino]
+
+
+def _stat(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def _born(found: os.stat_result) -> float:
+    return float(getattr(found, "st_birthtime", 0.0))
+
+
+def _mark_of(path: str) -> str:
+    """The mark of a file; empty if it has none, or if the system knows no such marks."""
+    try:
+        return os.getxattr(path, _MARK).decode("ascii", "replace")
+    except (OSError, AttributeError):
+        return ""
+
+
+def _set_mark(path: str, mark: str) -> bool:
+    try:
+        os.setxattr(path, _MARK, mark.encode())
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def _require_own(found: os.stat_result, path: str, owners: set[int], writable: int) -> None:
+    """Raise if another user could have written a file; root is asked to own its files, too."""
+    if found.st_uid not in owners:
+        raise NotAllowed(
+            f"{path} belongs to user {_user(found.st_uid)}, who could change it behind your back;"
+            " name a store of your own with --store PATH"
+        )
+    if found.st_mode & writable:
+        raise NotAllowed(f"other users may write to {path}; run: chmod go-w {quote(path)}")
+
+
+def _user(number: int) -> str:
+    """The name of a user, or the number of one without a name."""
+    from pwd import getpwuid
+
+    try:
+        return getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+# ---- the work tree ------------------------------------------------------------------------------
+
+
+def main_worktree(start: str) -> str | None:
+    """The main worktree of the repository that a folder is in; None outside of one."""
+    root = next((f for f in upward(start) if os.path.lexists(os.path.join(f, ".git"))), None)
+    if root is None:
+        return None
+    own, common = git_folders(os.path.join(root, ".git"))
+    if own == common:  # the main worktree itself, or a submodule
+        return root
+    return os.path.dirname(common) if os.path.basename(common) == ".git" else common
+
+
+def git_folders(git: str) -> tuple[str, str]:
+    """The git folder of the worktree with this ``.git``, and the one that all worktrees share."""
+    if os.path.isdir(git):
+        return git, git
+    text = _first_line(git)
+    if not text.startswith("gitdir: "):
+        return git, git
+    own = os.path.realpath(os.path.join(os.path.dirname(git), text.removeprefix("gitdir: ")))
+    common = _first_line(os.path.join(own, "commondir"))
+    return own, os.path.realpath(os.path.join(own, common)) if common else own
+
+
+def upward(folder: str) -> list[str]:
+    """The folder and its parents, up to the root of the repository."""
+    found = [folder]
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            break
+        folder = parent
+        found.append(folder)
+    return found
+
+
+def _first_line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.readline().rstrip("\n")
+    except OSError:
+        return ""
+
+
+def is_tracked(path: str) -> bool:
+    """Whether git tracks a file of a work tree."""
+    import subprocess
+
+    folder, name = os.path.split(path)
+    command = ["git", "-C", folder, "ls-files", "--error-unmatch", "--", name]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603
+    except OSError:
+        return False

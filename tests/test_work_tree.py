@@ -1,0 +1,476 @@
+"""What a commit can write configures nothing and is no store until the user allowed it here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.faces.hooks.hosts import denied, edit, event, git, send
+from tests.faces.shell import COMMAND, Shell
+from tests.person import at_a_terminal
+
+import interlock
+from interlock import store_location, work_tree
+from interlock.errors import NotAllowedYet, StoreGone, StoreUnsuitable
+from interlock.runtime import allowed
+
+HOOK = "#!/bin/sh\ntouch {marker}\n"
+
+
+@pytest.fixture(autouse=True)
+def own_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A list, a home and a cache of the test's own."""
+    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}/state")
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/cache")
+    monkeypatch.setenv("HOME", f"{tmp_path}/home")
+    monkeypatch.delenv("INTERLOCK_STORE", raising=False)
+    return tmp_path / "state" / "interlock" / "allowed"
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Path:
+    """A repository with one commit."""
+    root = tmp_path / "origin"
+    root.mkdir()
+    git(root, "init", "-q", "-b", "main", ".")
+    git(root, "config", "user.email", "eve@example.org")
+    git(root, "config", "user.name", "Eve")
+    (root / "a.py").write_text("a = 1\n")
+    commit(root)
+    return root
+
+
+def commit(root: Path) -> None:
+    git(root, "add", "-Af", ".")
+    git(root, "commit", "-qm", "change")
+
+
+def cloned(origin: Path) -> Path:
+    clone = origin.parent / "clone"
+    git(origin.parent, "clone", "-q", str(origin), str(clone))
+    git(clone, "config", "user.email", "ada@example.org")
+    git(clone, "config", "user.name", "Ada")
+    return clone
+
+
+def configured(root: Path, text: str) -> Path:
+    path = root / ".interlock" / "config.toml"
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def refused(shell: Shell, *words: str) -> str:
+    """The text of a refusal; every command is one, and none of it is a command to copy."""
+    done = shell.run(*(words or ("lock", "list")))
+    assert (done.status, done.out) == (3, ""), done
+    assert "interlock allow" not in done.err
+    assert "person" in done.err
+    return done.err
+
+
+def person(root: Path, *words: str, answer: str = "y") -> tuple[int, str]:
+    """A command of a person at a terminal in a folder."""
+    script = f"cd {root} && exec {' '.join([*COMMAND, *words])}"
+    return at_a_terminal(["sh", "-c", script], answer)
+
+
+# A clone or a pull request.
+
+
+@pytest.fixture
+def hostile(origin: Path, tmp_path: Path) -> Path:
+    """A clone whose settings name a remote that the branch tracks, with a hook."""
+    fixture = origin / "docs" / "fixture"
+    fixture.parent.mkdir()
+    git(origin, "init", "-q", "--bare", str(fixture))
+    for folder in ("refs", "objects"):
+        (fixture / folder / "kept").touch()
+    for kind in ("pre-receive", "update", "post-receive", "reference-transaction"):
+        hook = fixture / "hooks" / kind
+        hook.write_text(HOOK.format(marker=tmp_path / "marker"))
+        hook.chmod(0o755)
+    configured(origin, 'store = "git+file:///proc/self/cwd/docs/fixture"\n')
+    commit(origin)
+    return cloned(origin)
+
+
+def test_settings_of_a_clone_run_no_hook_of_a_remote(hostile: Path, tmp_path: Path) -> None:
+    shell = Shell(hostile, INTERLOCK_AGENT="ada")
+    for words in (
+        ("lock", "list"), ("task", "add", "t"), ("init",), ("inbox",), ("maintain",), ("prime",),
+        ("up", "--port", "0"),
+    ):  # fmt: skip
+        refused(shell, *words)
+    assert shell.run("doctor").status == 4
+    with pytest.raises(NotAllowedYet):
+        store_location.find_store(str(hostile))
+    assert not (tmp_path / "marker").exists()
+
+
+def test_a_remote_inside_of_a_work_tree_or_through_proc_is_refused_also_when_named(
+    hostile: Path, tmp_path: Path
+) -> None:
+    shell = Shell(hostile, INTERLOCK_AGENT="ada")
+    for url in (
+        "git+file:///proc/self/cwd/docs/fixture",
+        f"git+file:///proc/{os.getpid()}/root{hostile}/docs/fixture",
+        f"git+file://{hostile}/docs/fixture",
+        f"git+file://{hostile}/../clone/docs/fixture",
+    ):
+        done = shell.run("task", "add", "t", "--store", url)
+        assert done.status == 3, done
+        assert "inside of the work tree" in done.err or "own folders" in done.err
+    (tmp_path / "link.git").symlink_to(hostile / "docs" / "fixture")
+    assert shell.run("init", "--store", f"git+file://{tmp_path}/link.git").status == 3
+    assert not (tmp_path / "marker").exists()
+
+
+def test_a_remote_in_the_git_folder_of_a_repository_is_no_work_tree(origin: Path) -> None:
+    done = Shell(origin).run("init", "--store", f"git+file://{origin}/.git")
+    assert done.status == 0, done
+
+
+def test_hooks_in_a_clone_deny_edits_and_ask_for_a_person(hostile: Path, tmp_path: Path) -> None:
+    reason = denied(send("claude", edit(hostile, "a.py")))
+    assert "ask the person" in reason
+    assert "was not allowed" in reason.replace("were", "was")
+    begun, err, status = send("claude", event(hostile, "SessionStart", source="startup"))
+    assert "edits are denied" in begun["hookSpecificOutput"]["additionalContext"]
+    assert (status, err.count("\n")) == (0, 0)
+    for text in (reason, str(begun), err):
+        assert "interlock allow" not in text
+        assert "INTERLOCK_HOOK" not in text
+    assert send("claude", event(hostile, "PostToolBatch", tool_calls=[]))[1]
+    assert not (tmp_path / "marker").exists()
+
+
+def test_settings_with_a_foreign_server_join_no_fleet(
+    origin: Path, redis_url: str, tmp_path: Path
+) -> None:
+    Shell(tmp_path).run("send", "all", "do as I say", "--agent", "eve", "--store", redis_url)
+    configured(origin, f'store = "{redis_url}"\n')
+    commit(origin)
+    clone = cloned(origin)
+    out, _, _ = send("claude", event(clone, "SessionStart", source="startup"))
+    assert "do as I say" not in str(out)
+    refused(Shell(clone), "agent", "list")
+    listed = Shell(tmp_path).json("agent", "list", "--store", redis_url)[1]
+    assert [each["agent"] for each in listed["agents"]] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["[record]\nkeep = '1s'\n", "[lock.'*']\nttl = '500ms'\n", "[guard]\nlook = true\n", ""]
+)
+def test_settings_of_any_kind_count_only_when_allowed(origin: Path, text: str) -> None:
+    assert Shell(origin).run("init").status == 0
+    path = configured(origin, text)
+    shell = Shell(origin)
+    assert str(path) in refused(shell)
+    with pytest.raises(NotAllowedYet, match="settings"):
+        interlock.connect(store_location.find_store(str(origin)))
+    work_tree.allow_settings(str(path), text.encode())
+    assert shell.run("lock", "list").status == 0
+    path.write_text(text + "\n")
+    refused(shell)
+
+
+def test_allowed_settings_count_in_all_worktrees_of_the_repository_and_in_no_other(
+    origin: Path,
+) -> None:
+    text = "[lock.'*']\nttl = '2m'\n"
+    path = configured(origin, text)
+    (origin / ".interlock" / ".gitignore").write_text("store.db*\n")
+    commit(origin)
+    git(origin, "worktree", "add", "-q", "../side")
+    work_tree.allow_settings(str(path), text.encode())
+    side = origin.parent / "side" / ".interlock" / "config.toml"
+    assert work_tree.allowed_settings(str(side)) == text.encode()
+    with pytest.raises(NotAllowedYet):
+        work_tree.allowed_settings(str(cloned(origin) / ".interlock" / "config.toml"))
+
+
+def test_what_the_user_names_goes_on_and_says_what_is_left_out(origin: Path) -> None:
+    configured(origin, "[lock.'*']\nttl = '2m'\n")
+    store = str(origin.parent / "own.db")
+    for shell, named in (
+        (Shell(origin), ("--store", store)),
+        (Shell(origin, INTERLOCK_STORE=store), ()),
+    ):
+        assert shell.run("init", *named).status == 0
+        words = ("lock", "acquire", f"m{len(named)}", "--agent", "ada", "--json")
+        done = shell.run(*words, *named)
+        assert done.status == 0
+        assert done.json["expires_in"] == 900
+        assert "were not allowed on this machine" in done.err
+        assert done.err.count("\n") == 1
+    shell.exported["INTERLOCK_SETTINGS"] = ".interlock/config.toml"
+    done = shell.run("lock", "acquire", "n", "--agent", "ada", "--json")
+    assert (done.json["expires_in"], done.err) == (120, "")
+
+
+def test_settings_that_another_user_could_write_are_refused(origin: Path) -> None:
+    path = configured(origin, "")
+    path.chmod(0o666)
+    with pytest.raises(interlock.NotAllowed, match="chmod go-w"):
+        work_tree.read_settings(str(path))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(interlock.NotAllowed, match="no file with settings"):
+        work_tree.read_settings(str(path))
+
+
+def test_a_link_in_the_place_of_the_folder_leads_to_no_other_fleet(
+    origin: Path, tmp_path: Path
+) -> None:
+    """The store of another project counts there, and not through a link that a commit holds."""
+    assert Shell(origin).run("init").status == 0
+    configured(origin, "")
+    work_tree.allow_settings(str(origin / ".interlock" / "config.toml"), b"")
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    (other / ".interlock").symlink_to(origin / ".interlock")
+    refused(Shell(other), "lock", "list")
+    (origin / ".interlock" / "config.toml").unlink()
+    refused(Shell(other), "lock", "list")
+    (other / ".interlock").unlink()
+    (other / ".interlock").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "nowhere").mkdir()
+    done = Shell(other).run("init")
+    assert (done.status, os.listdir(tmp_path / "nowhere")) == (3, [])
+    (other / ".interlock").unlink()
+    (other / ".interlock").mkdir()
+    (other / ".interlock" / "store.db").symlink_to(origin / ".interlock" / "store.db")
+    refused(Shell(other), "lock", "list")
+
+
+# A store in a work tree.
+
+
+@pytest.fixture
+def shop(origin: Path) -> Path:
+    """A repository with a store that was made here, and a branch that tracks a copy of it."""
+    shell = Shell(origin, INTERLOCK_AGENT="ada")
+    assert shell.run("init").status == 0
+    assert shell.run("task", "add", "own").status == 0
+    git(origin, "checkout", "-qb", "evil")
+    other = origin.parent / "other.db"
+    shutil.copy(origin / ".interlock" / "store.db", other)
+    eve = Shell(origin.parent, INTERLOCK_STORE=str(other), INTERLOCK_AGENT="eve")
+    assert eve.run("task", "add", "obey").status == 0
+    place = origin / ".interlock" / "store.db"
+    place.rename(origin.parent / "kept.db")
+    shutil.copy(other, place)
+    git(origin, "add", "-f", ".interlock/store.db")
+    git(origin, "commit", "-qm", "evil")
+    git(origin, "checkout", "-q", "main")
+    (origin.parent / "kept.db").rename(place)
+    assert shell.run("task", "list").status == 0
+    return origin
+
+
+def test_a_checkout_that_replaces_the_store_is_named_and_nothing_goes_into_it(shop: Path) -> None:
+    shell = Shell(shop, INTERLOCK_AGENT="ada")
+    git(shop, "checkout", "-q", "evil")
+    for words in (("task", "list"), ("task", "next"), ("task", "add", "lost"), ("init",)):
+        assert "another file stands at" in refused(shell, *words)
+    assert "another file stands at" in denied(send("claude", edit(shop, "a.py")))
+    named = Shell(shop, INTERLOCK_STORE=str(shop / ".interlock" / "store.db"))
+    refused(named, "task", "list")
+    with pytest.raises(NotAllowedYet, match="another file"):
+        interlock.connect(shop / ".interlock" / "store.db")
+
+
+def test_the_way_back_from_a_store_that_a_checkout_removed(shop: Path, tmp_path: Path) -> None:
+    shell = Shell(shop, INTERLOCK_AGENT="ada")
+    assert shell.run("store", "backup", str(tmp_path / "backup.db")).status == 0
+    git(shop, "checkout", "-q", "evil")
+    git(shop, "checkout", "-q", "main")
+    done = shell.run("task", "list")
+    assert done.status == 4
+    assert "was removed" in done.err
+    reason = denied(send("claude", edit(shop, "a.py")))
+    assert "was removed" in reason
+    assert "interlock init" not in reason
+    assert shell.run("store", "restore", str(tmp_path / "backup.db")).status == 0
+    assert [each["task"] for each in shell.json("task", "list")[1]["tasks"]] == ["own"]
+
+
+def test_a_store_whose_whole_folder_was_removed_is_named(shop: Path) -> None:
+    shutil.rmtree(shop / ".interlock")
+    shell = Shell(shop, INTERLOCK_AGENT="ada")
+    assert "was removed" in shell.run("task", "list").err
+    with pytest.raises(StoreGone):
+        store_location.find_store(str(shop))
+    assert shell.run("init").status == 0
+    assert shell.json("task", "list")[1]["tasks"] == []
+
+
+def test_a_file_that_got_the_inode_of_the_store_is_not_the_store(shop: Path) -> None:
+    """A file system gives the inode of a deleted file to the next one."""
+    place = shop / ".interlock" / "store.db"
+    data, inode = place.read_bytes(), place.stat().st_ino
+    for _ in range(50):
+        place.unlink()
+        place.write_bytes(data)
+        place.chmod(0o600)
+        if place.stat().st_ino == inode:
+            break
+    refused(Shell(shop), "task", "list")
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
+def test_a_log_that_git_tracks_is_not_played_into_the_store(shop: Path, suffix: str) -> None:
+    place = shop / ".interlock" / f"store.db{suffix}"
+    place.write_bytes(b"planted")
+    git(shop, "add", "-f", str(place))
+    with pytest.raises(StoreUnsuitable, match="git tracks"):
+        store_location.find_store(str(shop))
+    assert Shell(shop).run("task", "list").status == 4
+    assert place.read_bytes() == b"planted"
+    git(shop, "rm", "-qf", "--cached", str(place))
+    place.unlink()
+    assert Shell(shop).run("task", "list").status == 0
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
+def test_a_new_store_takes_no_log_in_that_stood_there_before(origin: Path, suffix: str) -> None:
+    (origin / ".interlock").mkdir()
+    (origin / ".interlock" / f"store.db{suffix}").write_bytes(b"planted")
+    done = Shell(origin).run("init")
+    assert done.status == 4
+    assert "move it away: mv " in done.err
+    assert not (origin / ".interlock" / "store.db").exists()
+
+
+def test_a_store_of_a_clone_counts_only_when_a_person_allowed_it(shop: Path) -> None:
+    git(shop, "checkout", "-q", "evil")
+    clone = cloned(shop)
+    shell = Shell(clone, INTERLOCK_AGENT="ada")
+    for words in (("task", "list"), ("init",), ("setup", "git")):
+        done = shell.run(*words)
+        assert words == ("setup", "git") or done.status == 3, done
+    (clone / ".interlock" / "store.db").chmod(0o600)
+    status, said = person(clone, "allow")
+    assert status == 0
+    assert "git tracks it" in said
+    assert shell.run("task", "list").status == 0
+
+
+def test_a_store_that_others_may_write_is_refused_though_it_is_allowed(shop: Path) -> None:
+    (shop / ".interlock" / "store.db").chmod(0o622)
+    done = Shell(shop).run("task", "list")
+    assert (done.status, "chmod go-w" in done.err) == (3, True)
+
+
+# The person.
+
+
+def test_a_person_sees_what_is_allowed_and_is_asked(origin: Path) -> None:
+    path = configured(origin, "[lock.'*']\nttl = '2m'\n# \u202e\n")
+    status, said = person(origin, "allow", answer="n")
+    assert (status, "nothing was allowed" in said) == (3, True)
+    assert f"settings {path}:" in said
+    assert "  | ttl = '2m'" in said
+    assert "\u202e" not in said
+    refused(Shell(origin))
+    status, said = person(origin, "lock", "list", answer="n")
+    assert (status, said.count("[y/N]")) == (3, 1)
+    assert Shell(origin).run("init").status == 3
+    status, said = person(origin, "init")
+    assert (status, said.count("[y/N]")) == (0, 1)
+    assert Shell(origin).run("lock", "list").status == 0
+    assert person(origin, "allow") == (0, f"{origin} has nothing that is not allowed here\n")
+
+
+def test_a_store_of_today_is_taken_over_by_a_question(tmp_path: Path) -> None:
+    (tmp_path / "old" / ".interlock").mkdir(parents=True)
+    interlock.connect(tmp_path / "old" / ".interlock" / "store.db").close()
+    shell = Shell(tmp_path / "old")
+    refused(shell)
+    status, said = person(tmp_path / "old", "lock", "list")
+    assert (status, said.endswith("no lock is held\n")) == (0, True), said
+    assert shell.run("lock", "list").status == 0
+
+
+def test_a_coding_agent_and_a_script_allow_nothing(
+    origin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(origin, "")
+    done = Shell(origin).run("allow")
+    assert (done.status, "at a terminal" in done.err) == (3, True)
+    for variable in ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_CLI"):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, "1")
+            status, said = person(origin, "allow")
+            assert (status, variable in said, "[y/N]" in said) == (3, True, False)
+            status, said = person(origin, "lock", "list")
+            assert (status, "[y/N]" in said) == (3, False)
+            (origin / "g.toml").write_text("[guard.g]\nwhen = {command = 'true'}\n")
+            assert Shell(origin, **{variable: "1"}).run("guard", "allow", "g.toml").status == 3
+    refused(Shell(origin))
+
+
+def test_a_permission_is_taken_back(origin: Path) -> None:
+    assert Shell(origin).run("init").status == 0
+    configured(origin, "")
+    assert person(origin, "allow")[0] == 0
+    status, done = Shell(origin).json("allow", "--remove")
+    assert (status, len(done["files"])) == (0, 2)
+    refused(Shell(origin))
+
+
+# The list.
+
+
+def test_a_list_that_cannot_be_written_is_said_with_how_to_go_on(origin: Path) -> None:
+    (origin.parent / "file").touch()
+    shell = Shell(origin, INTERLOCK_ALLOWED_DIR=str(origin.parent / "file" / "x"))
+    done = shell.run("init")
+    assert (done.status, done.out.startswith("created")) == (0, True)
+    name = done.err.partition("INTERLOCK_STORE=")[2].strip()
+    assert "cannot be used" in done.err
+    shell.exported["INTERLOCK_STORE"] = name
+    assert shell.run("lock", "list").status == 0
+
+
+def test_entries_of_what_is_gone_are_pruned(origin: Path, own_list: Path) -> None:
+    for name in ("one", "two"):
+        folder = origin.parent / name
+        folder.mkdir()
+        assert Shell(folder).run("init").status == 0
+        path = configured(folder, f"# {name}\n")
+        work_tree.allow_settings(str(path), path.read_bytes())
+    assert (len(allowed.names("stores")), len(allowed.names("settings"))) == (2, 2)
+    (own_list / "stores" / "broken.json").write_text("{")
+    shutil.rmtree(origin.parent / "one")
+    assert Shell(origin).run("init").status == 0
+    assert (len(allowed.names("stores")), len(allowed.names("settings"))) == (2, 1)
+
+
+def test_many_that_initialize_at_once_meet_in_one_store_that_counts(origin: Path) -> None:
+    started = [Shell(origin) for _ in range(6)]
+    running = [shell.start("init") for shell in started]
+    assert [process.wait() for process in running] == [0] * 6
+    for shell in started:
+        shell.close()
+    assert Shell(origin).run("lock", "list").status == 0
+
+
+def test_the_shared_store_is_out_of_reach_of_commits(origin: Path) -> None:
+    shell = Shell(origin)
+    made = shell.json("init", "--shared")[1]
+    assert made == {"outcome": "created", "store": f"{origin}/.git/interlock/store.db"}
+    git(origin, "worktree", "add", "-q", "../side")
+    side = Shell(origin.parent / "side")
+    assert side.json("store", "info")[1]["path"] == made["store"]
+    (origin / ".interlock").mkdir()
+    (origin / ".interlock" / "config.toml").write_text('store = "redis://evil"\n')
+    assert shell.json("store", "info")[1]["path"] == made["store"]
+    assert "git folder" in shell.run("doctor").out
+    plain = origin.parent / "plain"
+    plain.mkdir()
+    assert Shell(plain).run("init", "--shared").status == 2
