@@ -247,6 +247,13 @@ def test_a_link_in_the_place_of_the_folder_leads_to_no_other_fleet(
     refused(Shell(other), "lock", "list")
 
 
+def test_init_makes_no_file_through_a_link(origin: Path, tmp_path: Path) -> None:
+    (origin / ".interlock").mkdir()
+    (origin / ".interlock" / "store.db").symlink_to(tmp_path / "elsewhere")
+    assert Shell(origin).run("init").status == 3
+    assert not (tmp_path / "elsewhere").exists()
+
+
 # A store in a work tree.
 
 
@@ -320,6 +327,25 @@ def test_a_file_that_got_the_inode_of_the_store_is_not_the_store(shop: Path) -> 
         if place.stat().st_ino == inode:
             break
     refused(Shell(shop), "task", "list")
+
+
+def test_without_extended_attributes_the_device_and_the_inode_decide(
+    origin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no(*_: object) -> bytes:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "setxattr", no)
+    monkeypatch.setattr(os, "getxattr", no)
+    place = origin / ".interlock" / "store.db"
+    place.parent.mkdir()
+    interlock.connect(place).close()
+    work_tree.allow_store(str(place))
+    assert store_location.find_store(str(origin)) == str(place)
+    place.rename(origin / "kept")
+    shutil.copy(origin / "kept", place)
+    with pytest.raises(NotAllowedYet, match="another file"):
+        store_location.find_store(str(origin))
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-journal"])

@@ -8,7 +8,8 @@ settings  count by their digest, for the repository that they are in, so that it
           entry: a change of one letter is another digest.
 a store   counts by its path, its device and inode, and a random mark in an extended attribute of
           the file.  A checkout writes another file, and a file system gives the inode of a deleted
-          file to the next one; no commit holds an extended attribute.
+          file to the next one; no commit holds an extended attribute.  Where there are no such
+          attributes, the device and the inode have to do.
 
 SQLite takes what stands beside the file (``-wal``, ``-shm``, ``-journal``) for a part of it, and
 makes these files again.  So one without the mark counts if git does not track it, and then gets it.
@@ -50,7 +51,7 @@ class StoreEntry:
     __slots__ = ("born", "device", "inode", "mark", "path", "project")
 
     def __init__(
-        self, *, path: str, device: int, inode: int, born: float, mark: str, project: list[int]
+        self, *, path: str, device: int, inode: int, born: float, mark: str, project: int
     ) -> None:
         self.path = path
         self.device = device
@@ -268,8 +269,10 @@ def _name(path: str) -> str:
 
 
 def _is_that(entry: StoreEntry, found: os.stat_result, path: str) -> bool:
-    of_file = (found.st_dev, found.st_ino, _born(found))
-    return of_file == (entry.device, entry.inode, entry.born) and _mark_of(path) == entry.mark
+    if (found.st_ino, _born(found), _mark_of(path)) != (entry.inode, entry.born, entry.mark):
+        return False
+    # Some file systems number their devices again at each boot.
+    return bool(entry.mark) or found.st_dev == entry.device
 
 
 def _replaced(path: str) -> str:
@@ -290,10 +293,10 @@ def _canonical(path: str) -> str:
     return os.path.join(_project_of(path), os.path.basename(folder), name)
 
 
-def _project(path: str) -> list[int]:
-    """The device and inode of the folder around the folder of a store."""
+def _project(path: str) -> int:
+    """The inode of the folder around the folder of a store; 0 if there is none."""
     found = _stat(_project_of(path))
-    return [] if found is None else [found.st_dev, found.st_ino]
+    return 0 if found is None else found.st_ino
 
 
 def _stat(path: str) -> os.stat_result | None:

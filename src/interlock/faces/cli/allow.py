@@ -34,14 +34,17 @@ class Unallowed(NamedTuple):
     """A file that does not count yet; ``data`` is the content of settings, None for a store."""
 
     path: str
+    facts: os.stat_result
     data: bytes | None = None
 
     def allow(self) -> None:
-        """Let it count: settings as they were shown, the store that stands there."""
-        if self.data is None:
+        """Let it count as it was shown."""
+        if self.data is not None:
+            work_tree.allow_settings(self.path, self.data)
+        elif os.path.samestat(os.stat(self.path), self.facts):
             work_tree.allow_store(self.path)
         else:
-            work_tree.allow_settings(self.path, self.data)
+            raise NotAllowed(f"{printable(self.path)} was replaced after you looked; look again")
 
 
 def allow(parsed: Parsed) -> int:
@@ -106,7 +109,7 @@ def unallowed(folder: str) -> Iterator[Unallowed]:
     try:
         work_tree.allowed_settings(path)
     except NotAllowedYet:
-        yield Unallowed(path, data)
+        yield Unallowed(path, os.stat(path), data)
     url = Settings(place, lambda _: data).store
     store = os.path.join(place, store_location.FILE) if url is None else file_of(url)
     if store is None:
@@ -117,7 +120,7 @@ def unallowed(folder: str) -> Iterator[Unallowed]:
     try:
         work_tree.require_store(store)
     except NotAllowedYet:
-        yield Unallowed(store)
+        yield Unallowed(store, os.stat(store))
 
 
 def asked(found: list[Unallowed]) -> bool:
@@ -142,8 +145,8 @@ def _shown(each: Unallowed) -> str:
         if left := len(lines) - len(shown):
             shown.append(f"  ... and {left} lines more: read the file first")
         return "\n".join([f"settings {path}{tracked}:", *shown]) + "\n"
-    found = os.stat(each.path)
-    facts = f"{found.st_size} bytes, changed {span(max(time.time() - found.st_mtime, 0))} ago"
+    age = span(max(time.time() - each.facts.st_mtime, 0))
+    facts = f"{each.facts.st_size} bytes, changed {age} ago"
     other = ""
     if work_tree.is_replaced(each.path):
         other = "; it is another file than the store that was used here: it was replaced"

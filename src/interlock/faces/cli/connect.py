@@ -116,7 +116,7 @@ def allow_store(path: str) -> None:
         work_tree.allow_store(path)
     except NotAllowed as error:
         note(
-            f"{error}; until it can be used, commands find this store only by its name:"
+            f"{error}; until a person has allowed this store, commands find it only by its name:"
             f" INTERLOCK_STORE={validate.quote(os.path.abspath(path))}"
         )
 

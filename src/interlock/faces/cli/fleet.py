@@ -140,19 +140,20 @@ def _found(*, shared: bool) -> str:
             f" {validate.quote(os.path.join(own, store_location.FILE))}"
             f" {validate.quote(os.path.join(folder, store_location.FILE))}"
         )
-    if os.path.islink(folder):
+    file = os.path.join(folder, store_location.FILE)
+    if link := next(filter(os.path.islink, (folder, file)), None):
         raise NotAllowed(
-            f"{folder} is a link, and a commit can hold one; remove it, or name the store with"
+            f"{link} is a link, and a commit can hold one; remove it, or name the store with"
             " --store"
         )
     try:
         os.makedirs(folder, 0o700, exist_ok=True)
         if not shared:
-            with suppress(FileExistsError), open(os.path.join(folder, ".gitignore"), "x") as file:
-                file.write("*\n")
+            with suppress(FileExistsError), open(os.path.join(folder, ".gitignore"), "x") as ours:
+                ours.write("*\n")
     except OSError as error:
         raise StoreReadOnly(f"{folder} cannot be created ({error.strerror}); use --store") from None
-    return os.path.join(folder, store_location.FILE)
+    return file
 
 
 def doctor(parsed: Parsed) -> int:
