@@ -473,6 +473,8 @@ def test_entries_of_what_is_gone_are_pruned(origin: Path, own_list: Path) -> Non
     assert (len(allowed.names("stores")), len(allowed.names("settings"))) == (2, 2)
     (own_list / "stores" / "broken.json").write_text("{")
     shutil.rmtree(origin.parent / "one")
+    assert Shell(origin.parent).run("init", "--store", "own.db").status == 0
+    (origin.parent / "own.db").unlink()
     assert Shell(origin).run("init").status == 0
     assert (len(allowed.names("stores")), len(allowed.names("settings"))) == (2, 1)
 

@@ -18,12 +18,8 @@ from interlock import work_tree
 from interlock.errors import BadInput, NotAllowed, StoreMissing
 from interlock.settings import Settings
 from interlock.stores import file_of
-from interlock.work_tree import git_folders, main_worktree, upward
+from interlock.work_tree import FILE, FOLDER, SHARED, git_folders, main_worktree, upward
 
-FOLDER = ".interlock"
-SHARED = "interlock"
-"""The folder in the git folder that all worktrees of a repository share."""
-FILE = "store.db"
 SETTINGS = "INTERLOCK_SETTINGS"
 """The environment variable that names a file with settings, which then counts as it is."""
 _ETCD = ("IF_ETCD_HOST", "IF_ETCD_PORT")

@@ -29,6 +29,9 @@ from interlock.errors import NotAllowed, NotAllowedYet, StoreGone, StoreUnsuitab
 from interlock.runtime import allowed
 from interlock.runtime.allowed import SETTINGS, STORES
 
+FOLDER, SHARED = FOLDERS = ".interlock", "interlock"
+"""The folder of a project, and the one in its git folder, which all worktrees share."""
+FILE = "store.db"
 LARGEST = 1 << 20
 """The most bytes of a file with settings."""
 BESIDE = ("-wal", "-shm", "-journal")
@@ -154,7 +157,7 @@ def require_counts(path: str) -> None:
         raise NotAllowedYet(f"{_replaced(path)}: {_ASK}", path)
     _require_own(found, path, {os.geteuid()}, _OTHERS_WRITE)
     for beside in (path + suffix for suffix in BESIDE):
-        if os.path.lexists(beside) and _mark_of(beside) != entry.mark:
+        if os.path.lexists(beside) and not (entry.mark and _mark_of(beside) == entry.mark):
             if is_tracked(beside):
                 raise StoreUnsuitable(
                     f"git tracks {beside}, which SQLite would take for a part of the store;"
@@ -224,13 +227,16 @@ def allow_store(path: str) -> None:
 
 
 def forget_gone() -> None:
-    """Delete the entries of settings that are gone, and of stores whose project is gone.
+    """Delete the entries of files that are gone.
 
-    A store that is gone from a project that is there keeps its entry: ``require_there`` needs it.
+    The store of a project that is still there keeps its entry: ``require_there`` needs it.
     """
     for name in allowed.names(STORES):
         entry = _store_entry(name)
-        if entry is None or _project(entry.path) != entry.project:
+        if entry is not None and os.path.lexists(entry.path):
+            continue
+        own = entry is not None and os.path.basename(os.path.dirname(entry.path)) in FOLDERS
+        if entry is None or not own or _project(entry.path) != entry.project:
             allowed.remove(STORES, name)
     for name in allowed.names(SETTINGS):
         found = allowed.read(SETTINGS, name)

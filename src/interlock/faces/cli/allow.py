@@ -101,7 +101,7 @@ def unallowed(folder: str) -> Iterator[Unallowed]:
     place = store_location.folder(folder)
     if place is None:
         work_tree.forget_store(
-            os.path.join(store_location.home(folder), store_location.FOLDER, store_location.FILE)
+            os.path.join(store_location.home(folder), work_tree.FOLDER, work_tree.FILE)
         )
         return
     path = os.path.join(place, FILE)
@@ -111,7 +111,7 @@ def unallowed(folder: str) -> Iterator[Unallowed]:
     except NotAllowedYet:
         yield Unallowed(path, os.stat(path), data)
     url = Settings(place, lambda _: data).store
-    store = os.path.join(place, store_location.FILE) if url is None else file_of(url)
+    store = os.path.join(place, work_tree.FILE) if url is None else file_of(url)
     if store is None:
         return
     if not os.path.exists(store):
@@ -154,12 +154,12 @@ def _shown(each: Unallowed) -> str:
 
 
 def _removed(folder: str) -> Iterator[str]:
-    place = store_location.folder(folder) or os.path.join(folder, store_location.FOLDER)
+    place = store_location.folder(folder) or os.path.join(folder, work_tree.FOLDER)
     path = os.path.join(place, FILE)
     data = work_tree.read_settings(path)
     if data is not None and work_tree.forget_settings(path, data):
         yield path
     url = Settings(place, lambda _: data).store
-    store = os.path.join(place, store_location.FILE) if url is None else file_of(url)
+    store = os.path.join(place, work_tree.FILE) if url is None else file_of(url)
     if store is not None and work_tree.forget_store(store):
         yield store

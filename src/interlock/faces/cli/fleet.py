@@ -130,17 +130,17 @@ def _found(*, shared: bool) -> str:
     there, home = store_location.folder(), store_location.home()
     if url := Settings(there, work_tree.allowed_settings).store:
         return url
-    own = os.path.join(home, store_location.FOLDER)
+    own = os.path.join(home, work_tree.FOLDER)
     folder = store_location.shared_folder(home) if shared else there or own
     if folder is None:
         raise BadInput("--shared needs a git repository, and this is none; leave it out")
-    if shared and os.path.exists(os.path.join(own, store_location.FILE)):
+    if shared and os.path.exists(os.path.join(own, work_tree.FILE)):
         raise BadInput(
             f"there is a store in {own} already; take it along: interlock store copy"
-            f" {validate.quote(os.path.join(own, store_location.FILE))}"
-            f" {validate.quote(os.path.join(folder, store_location.FILE))}"
+            f" {validate.quote(os.path.join(own, work_tree.FILE))}"
+            f" {validate.quote(os.path.join(folder, work_tree.FILE))}"
         )
-    file = os.path.join(folder, store_location.FILE)
+    file = os.path.join(folder, work_tree.FILE)
     if link := next(filter(os.path.islink, (folder, file)), None):
         raise NotAllowed(
             f"{link} is a link, and a commit can hold one; remove it, or name the store with"
