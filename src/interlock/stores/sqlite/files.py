@@ -104,7 +104,6 @@ def prepare(path: str, *, create: bool) -> str:
     kind = file_system(path if exists else _nearest(folder))
     refuse_shared(path, kind)
     if not exists:
-        _refuse_left(path)
         _create(path, folder)
     return kind
 
@@ -126,16 +125,6 @@ def _refuse_foreign(path: str) -> None:
             raise StoreUnsuitable(
                 f"{name} belongs to user {owner}, who could change the store behind your back;"
                 " name a file of your own, or have it handed over with chown"
-            )
-
-
-def _refuse_left(path: str) -> None:
-    """Raise if a log of another store stands where SQLite would play it into a new one."""
-    for name in (path + "-wal", path + "-journal"):
-        if os.path.lexists(name) and not os.path.lexists(path):  # else another process is faster
-            raise StoreUnsuitable(
-                f"{name} is left of another store, and a new one would take it in;"
-                f" move it away: {away(name)}"
             )
 
 
