@@ -36,7 +36,7 @@ from interlock.errors import (
 )
 from interlock.stores.git import objects
 from interlock.stores.git.address import GitAddress
-from interlock.stores.git.objects import Tree
+from interlock.stores.git.objects import Tree, TreeEntry
 from interlock.stores.git.reader import GitObject, ObjectReader
 from interlock.stores.git.remote_reader import RemoteReader
 from interlock.threads import background
@@ -447,7 +447,22 @@ class Repository:
     def subtree(self, tree: Tree, name: str) -> Tree:
         """The names in a folder of a tree; none if there is no such folder."""
         entry = tree.get(name)
-        return {} if entry is None or entry.mode != objects.FOLDER else self.tree(entry.oid)
+        return {} if entry is None else self.tree(self.require(entry, objects.FOLDER).oid)
+
+    def file(self, tree: Tree, name: str) -> bytes | None:
+        """The content of a file of a tree; None if there is no such file."""
+        entry = tree.get(name)
+        return None if entry is None else self.blob(self.require(entry, objects.FILE).oid)
+
+    def require(self, entry: TreeEntry, mode: str) -> TreeEntry:
+        """The entry of a store; StoreDamaged if it is a link, a submodule or a program instead."""
+        if entry.mode == mode:
+            return entry
+        kind, wanted = (objects.KINDS.get(each, f"of mode {each}") for each in (entry.mode, mode))
+        raise StoreDamaged(
+            f"{entry.name} in the branch of {self.shown} is {kind}, and that of a store is"
+            f" {wanted} (another program wrote it?); put the branch back to a commit before that"
+        )
 
     def root(self, commit: str) -> Tree:
         """The names at the root of a commit."""
