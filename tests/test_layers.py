@@ -10,7 +10,7 @@ import interlock
 
 ROOT = Path(interlock.__file__).parent
 
-FOUNDATION = {"errors", "version", "clock", "steps", "threads"}
+FOUNDATION = {"errors", "version", "clock", "steps", "threads", "git_command"}
 """What anything may import."""
 BELOW_CLIENTS = FOUNDATION | {
     "check_record", "client_context", "core", "nouns", "registry", "store_location", "runtime",
@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "check_record": set[str](),
     "steps": {"store"},
     "threads": set[str](),
+    "git_command": set[str](),
     "registry": {"runtime"},
     "guard": {"nouns"},
     "outcomes": {"core", "nouns", "runtime"},
@@ -45,6 +46,7 @@ MAY_IMPORT = {
         "client_context",
         "check_record",  # ``record verify`` judges with it
         "store_location",  # the git folders of a worktree
+        "git_command",
         "threads",  # looks at the outside side by side
         "testing",  # the type of an outcome of ``selftest``
     },

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from interlock import git_command
 from interlock.core.safe_text import one_line
 from interlock.core.validate import span
 from interlock.errors import BadInput, InterlockError, StoreMissing
@@ -221,9 +222,11 @@ def run_git(folder: str, *words: str) -> bytes:
 
     GitRefused with its reason if it fails: no answer is not an empty one.
     """
+    named = "GIT_DIR" in os.environ  # perhaps by a path that begins in this folder
     try:
         done = subprocess.run(  # noqa: S603
-            ["git", "-C", folder, *words],  # noqa: S607
+            git_command.command(*words, folder="" if named else folder, hooks=True),
+            cwd=folder,
             capture_output=True,
             timeout=_PATIENCE,
             check=False,

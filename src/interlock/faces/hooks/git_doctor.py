@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from interlock import git_command
 from interlock.core.safe_text import one_line
 from interlock.errors import InterlockError
 from interlock.faces.hooks.git import BEFORE, MARK, NAMES, git_answer, is_unchanged, read_hook
@@ -140,7 +141,7 @@ def _probe(root: str, folder: str, path: str, name: str) -> tuple[dict[str, str]
 
     def git(*words: str) -> str:
         done = subprocess.run(  # noqa: S603
-            ["git", *words],  # noqa: S607
+            git_command.command(*words, folder=root),
             cwd=root,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -19,7 +19,7 @@ from unicodedata import normalize
 
 from msgspec import Struct
 
-from interlock import store_location
+from interlock import git_command, store_location
 from interlock.core import validate
 from interlock.errors import BadInput
 from interlock.nouns.reservations import pattern
@@ -133,13 +133,14 @@ def _name(text: str) -> str:
 
 
 def _root(here: str) -> str | None:
-    while True:
-        if os.path.lexists(os.path.join(here, ".git")) or _is_bare(here):
-            return here
+    if root := git_command.work_tree(here):  # a bare folder inside of it came with a commit
+        return root
+    while not _is_bare(here):
         above = os.path.dirname(here)
         if above == here:
             return None
         here = above
+    return here
 
 
 def _is_bare(folder: str) -> bool:

@@ -25,6 +25,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from interlock import git_command
 from interlock.errors import (
     StoreAway,
     StoreDamaged,
@@ -49,16 +50,9 @@ LEFT_LOCK = 5.0
 _KEPT_TREES = 64
 _GRACE = 1.0
 """Seconds that a git which took too long has to end by itself."""
-_FOREIGN = (
-    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_SHALLOW_FILE",
-    "GIT_GRAFT_FILE", "GIT_QUARANTINE_PATH",
-)  # fmt: skip
-"""What a hook or an alias of another repository leaves in the environment."""
 _PLAIN = (
-    "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "core.logAllRefUpdates=false",
-    "-c", "push.followTags=false", "-c", "push.recurseSubmodules=no", "-c", "fetch.prune=false",
-    "-c", "core.quotePath=false", "-c", "protocol.version=2",
+    "-c", "core.logAllRefUpdates=false", "-c", "push.followTags=false",
+    "-c", "push.recurseSubmodules=no", "-c", "fetch.prune=false", "-c", "protocol.version=2",
 )  # fmt: skip
 _HELPER = """!f() { test "$1" != get ||\
  printf 'username=%s\\npassword=%s\\n' "$STORE_URL_USER" "$STORE_URL_PASSWORD"; }; f"""
@@ -194,7 +188,7 @@ class Repository:
         """Run git; a command that takes longer is ended, and its code is that of the signal."""
         try:
             process = subprocess.Popen(  # noqa: S603 - the user's own git
-                ["git", *_PLAIN, *self._login(), *args],  # noqa: S607 - as the user's PATH says
+                git_command.command(*_PLAIN, *self._login(), *args, hooks=True),
                 stdin=subprocess.PIPE if given is not None else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -217,8 +211,7 @@ class Repository:
     def environment(self) -> dict[str, str]:
         """The user's environment for git, without what another repository left in it."""
         if self._environment is None:
-            found = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
-            found |= {"GIT_DIR": self.path, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+            found = git_command.environment() | {"GIT_DIR": self.path}
             if self.address.password:
                 found["STORE_URL_USER"] = self.address.user
                 found["STORE_URL_PASSWORD"] = self.address.password
@@ -555,7 +548,7 @@ class Repository:
             self._reader.drop()
 
     def _start_reader(self) -> ObjectReader:
-        self._reader = ObjectReader(["git", "cat-file", "--batch"], self.environment())
+        self._reader = ObjectReader(git_command.command("cat-file", "--batch"), self.environment())
         return self._reader
 
     def _stop_reader(self) -> None:
