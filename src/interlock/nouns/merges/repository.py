@@ -29,6 +29,7 @@ from interlock import git_command
 from interlock.errors import BadInput
 from interlock.nouns.merges import git_process
 from interlock.nouns.merges.git_process import GitFailed, reason_of
+from interlock.nouns.merges.store_files import RAW, changed_files, store_files
 
 if TYPE_CHECKING:
     import subprocess
@@ -246,6 +247,24 @@ class MergeRepository:
         if "unrelated histories" in err:
             return MergedTree(unrelated=True)
         raise GitFailed(reason_of("merge-tree", status, err))
+
+    def store_files(self, base: str, tips: Sequence[str]) -> tuple[int, tuple[str, ...]]:
+        """Which of these merges, one on the other, is the first with files of a store, and those.
+
+        Without any the number of the merges, and no files.
+        """
+        steps = ("log", "--first-parent", "-m", "--format=", *RAW, f"{base}..{tips[-1]}")
+        if store_files(self.git, changed_files(self.git(*steps))):
+            for number, (before, tip) in enumerate(zip((base, *tips), tips, strict=False)):
+                if found := self.new_store_files(before, tip):
+                    return number, found
+        return len(tips), ()
+
+    def new_store_files(self, before: str, after: str) -> tuple[str, ...]:
+        """The files of a store that one commit has, and another one not, or not like that."""
+        return store_files(
+            self.git, changed_files(self.git("diff-tree", "-r", *RAW, before, after))
+        )
 
     def identity(self) -> CommitIdentities:
         """Who makes the merges: the user of this host, or ``interlock`` if git knows no name."""
