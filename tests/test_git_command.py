@@ -14,6 +14,7 @@ from tests.nouns.merges.repositories import TestRepository
 
 import interlock
 from interlock import git_command
+from interlock.faces.hooks.git import git_answer
 from interlock.nouns.reservations.repository import find
 
 SOURCES = Path(interlock.__file__).parent
@@ -119,6 +120,7 @@ def test_a_bare_repository_of_the_user_is_taken_where_one_is_expected(tmp_path: 
     for folder in (own.folder, own.folder / "refs"):
         assert git("rev-parse", "main", folder=folder).stdout.strip() == own.at("main")
     assert git("rev-parse", "main", folder=own.folder, bare=False).returncode
+    assert git_answer(str(own.folder), "rev-parse", "--git-path", "hooks") == "hooks"
 
 
 def test_filters_and_settings_of_the_user_go_on_working(

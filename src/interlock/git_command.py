@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-FOREIGN = (
+_FOREIGN = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_SHALLOW_FILE",
     "GIT_GRAFT_FILE", "GIT_QUARANTINE_PATH",
@@ -41,7 +41,7 @@ def command(*words: str, folder: str = "", bare: bool = False, hooks: bool = Fal
 
 def environment() -> dict[str, str]:
     """The environment of the user, for a git without a terminal."""
-    found = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    found = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
     return found | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
 
 

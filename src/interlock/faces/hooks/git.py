@@ -286,9 +286,10 @@ def run_git(folder: str, *words: str, given: bytes = b"") -> bytes:
     GitRefused with its reason if it fails: no answer is not an empty one.
     """
     named = "GIT_DIR" in os.environ  # perhaps by a path that begins in this folder
+    place = "" if named else folder
     try:
         done = subprocess.run(  # noqa: S603
-            git_command.command(*words, folder="" if named else folder, hooks=True),
+            git_command.command(*words, folder=place, bare=not named, hooks=True),
             cwd=folder,
             input=given,
             capture_output=True,
