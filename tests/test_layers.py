@@ -10,7 +10,7 @@ import interlock
 
 ROOT = Path(interlock.__file__).parent
 
-FOUNDATION = {"errors", "version", "clock", "steps", "threads"}
+FOUNDATION = {"errors", "version", "clock", "steps", "threads", "git_command"}
 """What anything may import."""
 BELOW_CLIENTS = FOUNDATION | {
     "check_record", "client_context", "core", "nouns", "registry", "store_location", "runtime",
@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "check_record": set[str](),
     "steps": {"store"},
     "threads": set[str](),
+    "git_command": set[str](),
     "registry": {"runtime"},
     "guard": {"nouns"},
     "outcomes": {"core", "nouns", "runtime"},
@@ -44,7 +45,7 @@ MAY_IMPORT = {
         "nouns",
         "client_context",
         "check_record",  # ``record verify`` judges with it
-        "work_tree",  # the git folders of a worktree
+        "git_command",  # the git folders of a worktree
         "threads",  # looks at the outside side by side
         "testing",  # the type of an outcome of ``selftest``
     },
@@ -56,8 +57,8 @@ MAY_IMPORT = {
         "version",  # metrics name it
     },
     "settings": {"core", "errors"},
-    "store_location": {"errors", "settings", "stores", "work_tree"},
-    "work_tree": {"core", "errors", "runtime"},
+    "store_location": {"errors", "git_command", "settings", "stores", "work_tree"},
+    "work_tree": {"core", "errors", "git_command", "runtime"},
     "client_context": BELOW_CLIENTS,
     "client_setup": BELOW_CLIENTS,
     "client": BELOW_CLIENTS

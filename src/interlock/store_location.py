@@ -16,9 +16,10 @@ from msgspec import Struct
 
 from interlock import work_tree
 from interlock.errors import BadInput, NotAllowed, StoreMissing
+from interlock.git_command import git_folders, main_worktree, upward
 from interlock.settings import Settings
 from interlock.stores import file_of
-from interlock.work_tree import FILE, FOLDER, SHARED, git_folders, main_worktree, upward
+from interlock.work_tree import FILE, FOLDER, SHARED
 
 SETTINGS = "INTERLOCK_SETTINGS"
 """The environment variable that names a file with settings, which then counts as it is."""

@@ -1,4 +1,4 @@
-"""The work tree around a folder, found without git, and what of it counts.
+"""What of a work tree counts.
 
 What a commit can write configures nothing and is no store until the user allowed it on this
 machine (``runtime/allowed.py`` has the list): a clone, a pull request or a checkout would otherwise
@@ -24,6 +24,7 @@ import stat
 
 import msgspec
 
+from interlock import git_command
 from interlock.core.validate import quote
 from interlock.errors import NotAllowed, NotAllowedYet, StoreGone, StoreUnsuitable
 from interlock.runtime import allowed
@@ -121,7 +122,7 @@ def _digest(path: str, data: bytes) -> str:
     from hashlib import sha256
 
     project = _project_of(path)
-    root = main_worktree(project) or project
+    root = git_command.main_worktree(project) or project
     return sha256(os.fsencode(root) + b"\0" + data).hexdigest()
 
 
@@ -353,59 +354,15 @@ def _user(number: int) -> str:
         return str(number)
 
 
-# ---- the work tree ------------------------------------------------------------------------------
-
-
-def main_worktree(start: str) -> str | None:
-    """The main worktree of the repository that a folder is in; None outside of one."""
-    root = next((f for f in upward(start) if os.path.lexists(os.path.join(f, ".git"))), None)
-    if root is None:
-        return None
-    own, common = git_folders(os.path.join(root, ".git"))
-    if own == common:  # the main worktree itself, or a submodule
-        return root
-    return os.path.dirname(common) if os.path.basename(common) == ".git" else common
-
-
-def git_folders(git: str) -> tuple[str, str]:
-    """The git folder of the worktree with this ``.git``, and the one that all worktrees share."""
-    if os.path.isdir(git):
-        return git, git
-    text = _first_line(git)
-    if not text.startswith("gitdir: "):
-        return git, git
-    own = os.path.realpath(os.path.join(os.path.dirname(git), text.removeprefix("gitdir: ")))
-    common = _first_line(os.path.join(own, "commondir"))
-    return own, os.path.realpath(os.path.join(own, common)) if common else own
-
-
-def upward(folder: str) -> list[str]:
-    """The folder and its parents, up to the root of the repository."""
-    found = [folder]
-    while not os.path.lexists(os.path.join(folder, ".git")):
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            break
-        folder = parent
-        found.append(folder)
-    return found
-
-
-def _first_line(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.readline().rstrip("\n")
-    except OSError:
-        return ""
-
-
 def is_tracked(path: str) -> bool:
     """Whether git tracks a file of a work tree."""
     import subprocess
 
-    folder, name = os.path.split(path)
-    command = ["git", "-C", folder, "ls-files", "--error-unmatch", "--", name]
+    folder = os.path.dirname(path)
+    if not git_command.root_of(folder):
+        return False
+    words = git_command.command("ls-files", "--error-unmatch", "--", path, folder=folder)
     try:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603
+        return subprocess.run(words, capture_output=True, check=False).returncode == 0  # noqa: S603
     except OSError:
         return False

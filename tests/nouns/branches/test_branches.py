@@ -227,3 +227,13 @@ def test_a_conflict_in_a_file_with_any_name_is_reported(stage: BranchBed) -> Non
     stage.git.git("-C", str(stage.tree), "reset", "-q", "--hard")
     stage.git.branch("main", {name: "theirs\n"})
     assert stage.rebase().files == (r"x\udcff\t!",)
+
+
+def test_a_rebase_brings_no_files_of_a_store_into_a_folder(stage: BranchBed) -> None:
+    stage.git.branch("main", {".interlock/config.toml": "store = 'elsewhere'\n"})
+    blocked = stage.rebase()
+    assert isinstance(blocked, core.RebaseBlocked)
+    assert "main has files of a store of Interlock" in blocked.reason
+    assert not (stage.tree / ".interlock").exists()
+    stage.git.branch("main", {"other": "x\n"}, onto="main~1")
+    assert isinstance(stage.rebase(), core.Rebased)

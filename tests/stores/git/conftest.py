@@ -31,6 +31,13 @@ class Remote:
         command = ["git", f"--git-dir={self.path}", *args]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
+    def tree(self, lines: list[str]) -> str:
+        """A tree with the entries of these lines, as ``ls-tree`` prints them."""
+        command = ["git", f"--git-dir={self.path}", "mktree", "--missing"]
+        given = "".join(f"{line}\n" for line in lines)
+        done = subprocess.run(command, input=given, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
     def head(self) -> str:
         return self.git("rev-parse", "refs/heads/interlock")
 

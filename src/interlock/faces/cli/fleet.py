@@ -166,10 +166,12 @@ def doctor(parsed: Parsed) -> int:
 def _checks(parsed: Parsed) -> Iterator[Finding]:
     """Every check; a check may rely on those before it."""
     from interlock.faces.hooks.doctor import hook_findings
+    from interlock.faces.hooks.git_doctor import tracked_findings
     from interlock.nouns.fleet.doctor import error_finding, examine_store, ok, python
     from interlock.steps import drive
 
     yield python()
+    yield from tracked_findings()  # also if the store is refused because of them
     try:
         given = CommandIdentity(parsed.common).store
         found = store_location.StoreLocation(given, "--store") if given else store_location.locate()

@@ -3,6 +3,8 @@
 ``interlock hook git pre-commit`` and ``pre-push`` are called by scripts in the hooks folder of git
 (``git rev-parse --git-path hooks``), which run the hook that was there before them.  A person, or
 an agent, overrides a refusal with a reason, which is recorded: INTERLOCK_OVERRIDE='the reason'.
+
+A commit or a push with files of a store is refused, too, with or without a store and an override.
 """
 
 from __future__ import annotations
@@ -11,13 +13,25 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from interlock import git_command
 from interlock.core.safe_text import one_line
 from interlock.core.validate import span
 from interlock.errors import BadInput, InterlockError, StoreMissing
 from interlock.faces.hooks.actions import EDITING
+from interlock.nouns.merges.store_files import (
+    RAW,
+    TrackedFile,
+    changed_files,
+    listed_files,
+    named_store_files,
+    store_files,
+    store_part,
+    way_out,
+)
 
 if TYPE_CHECKING:
     from interlock.nouns.reservations import reservation as r
@@ -55,6 +69,11 @@ def git_hooks(root: str, command: str, notes: list[str], *, remove: bool) -> Ite
     if not folder:
         notes.append("this is no git repository; run it inside of one")
         return
+    if not remove and (tracked := tracked_store_files(root)):
+        notes.append(
+            f"git tracks {named_store_files(tracked)}; take them out: {way_out(tracked)}; then"
+            " commit that"
+        )
     folder = os.path.join(root, folder)
     managed = git_answer(root, "config", "core.hooksPath")
     for name in NAMES:
@@ -134,8 +153,15 @@ def _check(name: str) -> int:
     from interlock.stores import open_store
 
     lines = "" if name == "pre-commit" or sys.stdin.isatty() else sys.stdin.read()
-    paths = _staged() if name == "pre-commit" else _pushed(lines)
-    if not paths:
+    changed = _staged() if name == "pre-commit" else _pushed(lines)
+    if of_store := changed.of_store:
+        sys.stderr.write(
+            f"interlock: this {name[4:]} has {named_store_files(of_store)}\n"
+            f"leave them out: {way_out(of_store)}"
+            + ("\n" if name == "pre-commit" else ", then commit that\n")
+        )
+        return 1
+    if not (paths := changed.paths):
         return 0
     place, agent = repository.find(), agent_here()
     store = open_store(store_location.find_store(), create=False)
@@ -177,31 +203,69 @@ def _own(each: r.ReservationOverlap, agent: str) -> bool:
     return each.holder.startswith(f"{agent}/")
 
 
-def _staged() -> list[str]:
-    return _names("diff", "--cached", "--name-only", "-z", "--no-renames")
+class _Changed(NamedTuple):
+    """The paths that a commit or a push changes, and the files of a store that it brings.
+
+    A store that it deletes is among neither: that may be the very store that cannot be opened.
+    """
+
+    paths: list[str]
+    of_store: tuple[str, ...]
 
 
-def _pushed(lines: str) -> list[str]:
+def _staged() -> _Changed:
+    files = list(changed_files(_said("diff", "--cached", "--no-ext-diff", *RAW)))
+    return _Changed(_outside_stores(files), store_files(_said, files))
+
+
+def _pushed(lines: str) -> _Changed:
     """The files of the commits that no branch of a remote has yet, as far as we know them.
 
     What a merge brought along from such a branch was checked when it got there; of a merge count
     the files that it changed itself.
     """
     found: dict[str, None] = {}
+    of_store: list[str] = []
     for line in lines.splitlines():
         words = line.split()
         if len(words) != 4 or set(words[1]) == {"0"}:  # noqa: PLR2004 - a deleted branch has no files
             continue
         _, local, _, remote = words
         known = [] if set(remote) == {"0"} or not _has_commit(remote) else [remote]
-        log = ("log", "-c", "--name-only", "-z", "--no-renames", "--format=", local)
-        found |= dict.fromkeys(_names(*log, "--not", *known, "--remotes", "--"))
-    return list(found)
+        log = ("log", "-c", "--root", "--no-ext-diff", *RAW, "--format=", local)
+        files = list(changed_files(_said(*log, "--not", *known, "--remotes", "--")))
+        found |= dict.fromkeys(_outside_stores(files))
+        of_store += _stores_pushed(local, known, files)
+    return _Changed(list(found), tuple(of_store))
 
 
-def _names(*words: str) -> list[str]:
-    found = run_git(".", *words).decode("utf-8", "surrogateescape").split("\0")
-    return [name for name in found if name.strip("\n")]
+def _stores_pushed(local: str, known: list[str], files: Sequence[TrackedFile]) -> tuple[str, ...]:
+    """The files of a store that a branch has at its end: beyond the remote, or by new commits.
+
+    A merge may bring them from a branch of the remote.
+    """
+    if known:
+        return store_files(_said, changed_files(_said("diff-tree", "-r", *RAW, *known, local)))
+    if not store_files(_said, files):
+        return ()
+    paths = {each.path for each in files}
+    last = listed_files(_said("ls-tree", "-r", "-z", "--full-tree", local))
+    return store_files(_said, [each for each in last if each.path in paths])
+
+
+def _outside_stores(files: Iterable[TrackedFile]) -> list[str]:
+    return [each.path for each in files if not store_part(each.path)]
+
+
+def tracked_store_files(root: str) -> tuple[str, ...]:
+    """The files of a store that git tracks in a worktree."""
+    return store_files(
+        partial(_said, folder=root), listed_files(git_answer(root, "ls-files", "-s", "-z"))
+    )
+
+
+def _said(*words: str, given: str = "", folder: str = ".") -> str:
+    return os.fsdecode(run_git(folder, *words, given=os.fsencode(given)))
 
 
 def _has_commit(name: str) -> bool:
@@ -216,14 +280,18 @@ class GitRefused(OSError):
     """Git could not do it; the text is its reason."""
 
 
-def run_git(folder: str, *words: str) -> bytes:
+def run_git(folder: str, *words: str, given: bytes = b"") -> bytes:
     """What git prints, in the environment of a hook, whose index may be that of one commit.
 
     GitRefused with its reason if it fails: no answer is not an empty one.
     """
+    named = "GIT_DIR" in os.environ  # perhaps by a path that begins in this folder
+    place = "" if named else folder
     try:
         done = subprocess.run(  # noqa: S603
-            ["git", "-C", folder, *words],  # noqa: S607
+            git_command.command(*words, folder=place, bare=not named, hooks=True),
+            cwd=folder,
+            input=given,
             capture_output=True,
             timeout=_PATIENCE,
             check=False,

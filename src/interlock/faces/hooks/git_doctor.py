@@ -15,11 +15,21 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from interlock import git_command
 from interlock.core.safe_text import one_line
 from interlock.errors import InterlockError
-from interlock.faces.hooks.git import BEFORE, MARK, NAMES, git_answer, is_unchanged, read_hook
+from interlock.faces.hooks.git import (
+    BEFORE,
+    MARK,
+    NAMES,
+    git_answer,
+    is_unchanged,
+    read_hook,
+    tracked_store_files,
+)
 from interlock.faces.hooks.setup import own_command
 from interlock.nouns.fleet.doctor import bad, error_finding, ok, warn
+from interlock.nouns.merges.store_files import named_store_files, way_out
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -31,6 +41,18 @@ _ZERO = "0" * 40
 _AUTHOR = {
     f"GIT_{role}_{part}": "doctor" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")
 }
+
+
+def tracked_findings() -> Iterator[Finding]:
+    """A finding if git tracks files of a store: a checkout replaces the live one with them."""
+    try:
+        tracked = tracked_store_files(".")
+    except OSError as error:
+        yield error_finding("tracked files", InterlockError(str(error)))
+    else:
+        if tracked:
+            fact = f"git tracks {named_store_files(tracked)}"
+            yield bad("tracked files", fact, f"run: {way_out(tracked)}; then commit that")
 
 
 def git_hook_findings(fleet: Fleet, *, wanted: bool) -> Iterator[Finding]:
@@ -140,7 +162,7 @@ def _probe(root: str, folder: str, path: str, name: str) -> tuple[dict[str, str]
 
     def git(*words: str) -> str:
         done = subprocess.run(  # noqa: S603
-            ["git", *words],  # noqa: S607
+            git_command.command(*words, folder=root),
             cwd=root,
             env=environment,
             stdin=subprocess.DEVNULL,

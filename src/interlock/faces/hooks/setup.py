@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from interlock import work_tree
+from interlock import git_command
 from interlock.errors import BadInput
 from interlock.faces.hooks import claude_plugin
 from interlock.faces.hooks.git import git_answer, git_hooks
@@ -66,7 +66,7 @@ class Setup:
         self.remove = remove
         self._with_monitor = monitor and not remove
         here = os.path.abspath(folder or os.getcwd())
-        self.main = work_tree.main_worktree(here) or here
+        self.main = git_command.main_worktree(here) or here
         self.root = worktree_root(here)
         self.notes: list[str] = []
         self._old: dict[str, str | None] = {}
@@ -362,7 +362,7 @@ def own_command() -> str:
 
 def installed(host: Host, folder: str) -> list[tuple[str, str]]:
     """The commands of our hooks before an edit that are in the files of a project, by file."""
-    main = work_tree.main_worktree(folder) or folder
+    main = git_command.main_worktree(folder) or folder
     names = {host.file, ".claude/settings.local.json", ".claude/settings.json"}
     found: list[tuple[str, str]] = []
     for root in dict.fromkeys((worktree_root(folder), main)):

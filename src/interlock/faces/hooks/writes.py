@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
 
-from interlock import work_tree
+from interlock import git_command
 
 MOST = 500
 """Changed files that are looked at."""
@@ -54,14 +54,17 @@ def changed(root: str) -> list[str]:
 
     TimeoutError if git needs too long.
     """
+    if not git_command.root_of(root):  # a bare repository has no files
+        return []
+    words = ("--no-optional-locks", "status", "--porcelain=v1", "-z", "-uall")
     try:
-        done = subprocess.run(
-            ["git", "--no-optional-locks", "status", "--porcelain=v1", "-z", "-uall"],  # noqa: S607
+        done = subprocess.run(  # noqa: S603
+            git_command.command(*words, folder=root),
             cwd=root,
             capture_output=True,
             timeout=_PATIENCE,
             check=False,
-            env={**os.environ, "LC_ALL": "C"},
+            env=git_command.environment(),
         )
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"git status takes longer than {_PATIENCE:g} s") from None
@@ -89,5 +92,5 @@ def look(root: str, path: str) -> list[int]:
 
 
 def _file(root: str) -> str:
-    own, _ = work_tree.git_folders(os.path.join(root, ".git"))
+    own, _ = git_command.git_folders(os.path.join(root, ".git"))
     return os.path.join(own, "interlock-edits")

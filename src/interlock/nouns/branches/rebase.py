@@ -12,6 +12,7 @@ from interlock.errors import BadInput
 from interlock.nouns.branches.branch import RebaseBlocked, RebaseConflict, Rebased
 from interlock.nouns.merges.git_process import GitFailed
 from interlock.nouns.merges.repository import HEADS, MergeRepository
+from interlock.nouns.merges.store_files import named_store_files
 
 REBASES = "refs/interlock/rebases/"
 FETCHED = "refs/interlock/fetched/"
@@ -47,6 +48,12 @@ def rebase(folder: str, onto: str, remote: str) -> Rebased | RebaseConflict | Re
     if isinstance(made, tuple):
         files, reason = made
         return RebaseConflict(branch=branch, onto=onto, files=files, reason=reason)
+    if found := repository.new_store_files(before, made):
+        return RebaseBlocked(
+            branch=branch,
+            onto=onto,
+            reason=f"{onto} has {named_store_files(found)}; let a commit delete them there first",
+        )
     if why := repository.unsafe_to_follow(root, before, made):
         return RebaseBlocked(
             branch=branch, onto=onto, reason=f"{why}; commit or stash your changes first"

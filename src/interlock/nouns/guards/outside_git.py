@@ -27,6 +27,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from interlock import git_command
 from interlock.nouns.guards.condition import BranchNeed, CleanNeed, MergedNeed
 from interlock.nouns.guards.sighting import (
     Sighting,
@@ -57,10 +58,6 @@ _NOT_A_NAME = re.compile(
     r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|^\.|^/|/$|\.$|\.lock(?:/|$)", re.ASCII
 )
 _IGNORED = re.compile(rb"^warning: ignoring (?:broken ref|dangling symref) (.+)$", re.MULTILINE)
-_SETTINGS = (
-    "core.fsmonitor=false",
-    f"core.hooksPath={os.devnull}",
-)
 _ENVIRONMENT = {
     "LC_ALL": "C",
     "GIT_OPTIONAL_LOCKS": "0",
@@ -121,9 +118,8 @@ class Git:
     ) -> Ended:
         """Run git; an output that is too long is an error, unless it may be ``cut``."""
         folder, seconds = folder or self._root, seconds or GIT_SECONDS
-        settings = (word for setting in _SETTINGS for word in ("-c", setting))
         ended = self._supervision.run(
-            ("git", "--no-pager", *settings, *words),
+            git_command.command(*words, folder=folder, bare=True),
             folder=folder,
             environment=self._environment,
             seconds=seconds,

@@ -36,11 +36,11 @@ T = TypeVar("T")
 
 
 class MergeBatch(Struct, frozen=True, kw_only=True):
-    """Merges one on the other: ``tips[n]`` has the first n+1; ``conflict`` if the first has one."""
+    """Merges one on the other: ``tips[n]`` has the first n+1; or why the first cannot be merged."""
 
     merges: tuple[QueuedMerge, ...]
     tips: tuple[str, ...]
-    conflict: Bounce | None = None
+    bounce: Bounce | None = None
 
 
 class ServerTerm(Struct, frozen=True, kw_only=True):
@@ -112,8 +112,8 @@ class BatchMerger:
         self, term: ServerTerm, waiting: Sequence[QueuedMerge], refs: TargetRefs
     ) -> Op[RoundResult]:
         batch: MergeBatch = yield InThread(partial(self._build_all, term, refs.base, waiting))
-        if batch.conflict is not None:
-            return (yield from self._endings.bounce(term.actor, batch.merges[0], batch.conflict))
+        if batch.bounce is not None:
+            return (yield from self._endings.bounce(term.actor, batch.merges[0], batch.bounce))
         attempt = MergeAttempt(
             merges=tuple(each.id for each in batch.merges),
             base=refs.base,
@@ -135,9 +135,19 @@ class BatchMerger:
             return self._build(base, waiting)
 
     def _build(self, base: str, waiting: Sequence[QueuedMerge]) -> MergeBatch:
-        """Merge the branches one on the other; a conflict with an earlier one ends it."""
+        """Merge the branches one on the other; a conflict with an earlier one ends it.
+
+        So does one that brings files of a store: it bounces when it is the first.
+        """
         with CommitWriter(self._repository) as writer:
-            return self._build_with(writer, base, waiting)
+            built = self._build_with(writer, base, waiting)
+        if not built.tips:
+            return built
+        good, files = self._repository.store_files(base, built.tips)
+        if not good:
+            said = bounces.with_store_files(files)
+            return MergeBatch(merges=built.merges[:1], tips=(), bounce=said)
+        return MergeBatch(merges=built.merges[:good], tips=built.tips[:good])
 
     def _build_with(
         self, writer: CommitWriter, base: str, waiting: Sequence[QueuedMerge]
@@ -150,7 +160,7 @@ class BatchMerger:
                 if tips:  # it may fit when the branches before it are merged, or are not
                     break
                 conflict = bounces.in_conflict(self._name, merged)
-                return MergeBatch(merges=(each,), tips=(), conflict=conflict)
+                return MergeBatch(merges=(each,), tips=(), bounce=conflict)
             parents = (onto, each.merge.commit)
             tips.append(writer.commit(merged.tree, parents, _message(each)))
         return MergeBatch(merges=tuple(waiting[: len(tips)]), tips=tuple(tips))

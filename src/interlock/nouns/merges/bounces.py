@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from interlock.core.safe_text import printable, printable_lines
 from interlock.nouns.merges import merge as core
 from interlock.nouns.merges.rules import Bounce
+from interlock.nouns.merges.store_files import named_store_files, way_out
 
 if TYPE_CHECKING:
     from interlock.nouns.merges.repository import MergedTree
@@ -39,6 +40,15 @@ def missing(found: QueuedMerge) -> Bounce:
     """A commit that the repository of the server does not have."""
     said = f"the repository of the server does not have commit {found.merge.commit[:12]}"
     return bounce("missing", f"{said}; submit it from that repository, or with --remote NAME")
+
+
+def with_store_files(files: tuple[str, ...]) -> Bounce:
+    """A branch with files that no merge may bring."""
+    reason = (
+        f"it has {named_store_files(files)}; take them out ({way_out(files)}), commit that, and"
+        " submit it again"
+    )
+    return bounce("failed", reason, files)
 
 
 def reserved_by(overlaps: Sequence[ReservationOverlap]) -> Bounce:

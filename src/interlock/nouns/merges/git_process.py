@@ -14,15 +14,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, cast
 
+from interlock import git_command
 from interlock.core.safe_text import printable
 
 SECONDS = 300.0
 """How long one git may take; a fetch or a push of a large repository needs minutes."""
 _CHUNK = 1 << 16
 _SETTINGS = (
-    "-c", "gc.auto=0", "-c", "core.quotePath=false", "-c", "core.fsmonitor=false",
-    "-c", f"core.hooksPath={os.devnull}", "-c", "push.recurseSubmodules=no",
-    "-c", "fetch.recurseSubmodules=no", "-c", "advice.detachedHead=false",
+    "-c", "push.recurseSubmodules=no", "-c", "fetch.recurseSubmodules=no",
+    "-c", "advice.detachedHead=false",
 )  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def start(
     """A git that runs, with pipes that are not buffered."""
     try:
         return subprocess.Popen(  # noqa: S603 - git, without a shell
-            ["git", "--no-pager", *_SETTINGS, *words],  # noqa: S607 - that of the user
+            git_command.command(*_SETTINGS, *words, folder=folder, bare=True),
             cwd=folder,
             env=environment,
             stdin=subprocess.PIPE,

@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from interlock import git_command
 from interlock.errors import BadInput
 from interlock.nouns.merges import git_process
 from interlock.nouns.merges.git_process import GitFailed, reason_of
+from interlock.nouns.merges.store_files import RAW, changed_files, store_files
 
 if TYPE_CHECKING:
     import subprocess
@@ -40,11 +42,6 @@ LOCKED = 2.0
 """How long another git in the folder of a target is waited for."""
 _TICK = 0.05
 _FORM = "--format=%(refname)%00%(objectname)%00%(worktreepath)"
-_FOREIGN = (
-    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_QUARANTINE_PATH",
-)  # fmt: skip
-"""What a hook or an alias of git leaves in the environment."""
 _NOBODY = {
     f"GIT_{role}_{part}": value
     for role in ("AUTHOR", "COMMITTER")
@@ -98,12 +95,7 @@ class MergeRepository:
 
     def __init__(self, folder: str | os.PathLike[str] = ".") -> None:
         self.folder = os.path.abspath(folder)
-        self._environment = {
-            **{name: value for name, value in os.environ.items() if name not in _FOREIGN},
-            "LC_ALL": "C",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_OPTIONAL_LOCKS": "0",
-        }
+        self._environment = git_command.environment() | {"GIT_OPTIONAL_LOCKS": "0"}
         self._identity: CommitIdentities | None = None
         self._common = ""
         self._outside: tuple[str, frozenset[str]] = ("", frozenset())
@@ -256,6 +248,24 @@ class MergeRepository:
             return MergedTree(unrelated=True)
         raise GitFailed(reason_of("merge-tree", status, err))
 
+    def store_files(self, base: str, tips: Sequence[str]) -> tuple[int, tuple[str, ...]]:
+        """Which of these merges, one on the other, is the first with files of a store, and those.
+
+        Without any the number of the merges, and no files.
+        """
+        steps = ("log", "--first-parent", "-m", "--format=", *RAW, f"{base}..{tips[-1]}")
+        if store_files(self.git, changed_files(self.git(*steps))):
+            for number, (before, tip) in enumerate(zip((base, *tips), tips, strict=False)):
+                if found := self.new_store_files(before, tip):
+                    return number, found
+        return len(tips), ()
+
+    def new_store_files(self, before: str, after: str) -> tuple[str, ...]:
+        """The files of a store that one commit has, and another one not, or not like that."""
+        return store_files(
+            self.git, changed_files(self.git("diff-tree", "-r", *RAW, before, after))
+        )
+
     def identity(self) -> CommitIdentities:
         """Who makes the merges: the user of this host, or ``interlock`` if git knows no name."""
         if self._identity is None:
@@ -279,7 +289,8 @@ class MergeRepository:
 
         None if the two have no commit in common.
         """
-        words = ("diff", "--name-only", "--no-renames", "-z", f"{base}...{commit}")
+        options = ("--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=none", "-z")
+        words = ("diff", *options, f"{base}...{commit}")
         status, out, err = self._run(words)
         if status and "no merge base" in err:
             return None

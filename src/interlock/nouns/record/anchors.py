@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from interlock import git_command
 from interlock.check_record import DigestMark, ExpectedMark
 from interlock.core import codec
 from interlock.errors import BadInput, StoreBusy, StoreDamaged, StoreUnsuitable
@@ -245,7 +246,7 @@ class AnchorGitRef:
                 environment |= {f"GIT_{role}_{field}": _NOBODY[field] for field in _NOBODY}
         try:
             return subprocess.run(  # noqa: S603 - no shell, and the ref is checked
-                ("git", *words),  # noqa: S607 - the one that its user has
+                git_command.command(*words, folder=os.curdir, bare=True),
                 input=given,
                 capture_output=True,
                 check=False,

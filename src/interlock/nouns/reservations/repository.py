@@ -19,7 +19,7 @@ from unicodedata import normalize
 
 from msgspec import Struct
 
-from interlock import work_tree
+from interlock import git_command
 from interlock.core import validate
 from interlock.errors import BadInput
 from interlock.nouns.reservations import pattern
@@ -116,7 +116,7 @@ def _find(here: str, named: str) -> ReservedRepository:
     if root is None:
         return ReservedRepository(_name(named or os.path.basename(here)), here)
     inside = os.path.join(root, ".git")
-    common = work_tree.git_folders(inside)[1] if os.path.lexists(inside) else root
+    common = git_command.git_folders(inside)[1] if os.path.lexists(inside) else root
     origin, folds = _config(os.path.join(common, "config"))
     main = os.path.dirname(common) if os.path.basename(common) == ".git" else common
     last = re.split(r"[/:\\]", origin.rstrip("/"))[-1] if origin else os.path.basename(main)
@@ -133,13 +133,14 @@ def _name(text: str) -> str:
 
 
 def _root(here: str) -> str | None:
-    while True:
-        if os.path.lexists(os.path.join(here, ".git")) or _is_bare(here):
-            return here
+    if root := git_command.root_of(here):  # a bare folder inside of it came with a commit
+        return root
+    while not _is_bare(here):
         above = os.path.dirname(here)
         if above == here:
             return None
         here = above
+    return here
 
 
 def _is_bare(folder: str) -> bool:

@@ -152,10 +152,8 @@ def replace_state(
 
 def facts_of(repository: Repository, root: Tree) -> CheckpointFacts | None:
     """The facts of the checkpoint in a tree; None if it has none yet."""
-    entry = repository.subtree(root, STATE).get(_FACTS)
-    if entry is None:
-        return None
-    return msgspec.json.decode(repository.blob(entry.oid), type=CheckpointFacts)
+    content = repository.file(repository.subtree(root, STATE), _FACTS)
+    return None if content is None else msgspec.json.decode(content, type=CheckpointFacts)
 
 
 def load(repository: Repository, db: apsw.Connection, root: Tree, now: int) -> CheckpointFacts:
@@ -243,10 +241,10 @@ def _first_in(name: str) -> int:
 
 def _files(repository: Repository, tree: Tree) -> Iterable[str]:
     for entry in tree.values():
-        if entry.mode == FOLDER:
-            yield from _files(repository, repository.tree(entry.oid))
+        if "." in entry.name:
+            yield repository.require(entry, FILE).oid
         else:
-            yield entry.oid
+            yield from _files(repository, repository.subtree(tree, entry.name))
 
 
 def _write_lines(repository: Repository, lines: Iterable[Struct]) -> str:

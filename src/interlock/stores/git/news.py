@@ -104,7 +104,9 @@ class News:
             if beside.get(name) == entry or entry.mode == MODULE:
                 continue
             if entry.mode == FOLDER:
-                wants[entry.oid] = _Want("tree", self._repository.subtree(beside, name))
+                had = beside.get(name)
+                here = self._repository.tree(had.oid) if had and had.mode == FOLDER else {}
+                wants[entry.oid] = _Want("tree", here)
             else:
                 wants[entry.oid] = _Want("blob", {})
         return wants

@@ -12,6 +12,10 @@ from contextlib import suppress
 from msgspec import Struct
 
 FOLDER, FILE, MODULE = "40000", "100644", "160000"
+KINDS = {
+    FOLDER: "a folder", FILE: "a file", MODULE: "a submodule", "120000": "a symbolic link",
+    "100755": "a program",
+}  # fmt: skip
 _QUICK = 1
 _TRIES = 10
 _ID = re.compile("[0-9a-f]{40}")

@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
+from interlock import git_command
 from interlock.stores.git import objects
 from interlock.stores.git.news import News, NotForUs
 from interlock.stores.git.reader import GitObject, ObjectReader
@@ -182,7 +183,7 @@ class RemoteReader:
         if said != address.remote:  # the user's configuration leads elsewhere
             return []
         if address.file:
-            return ["git", "-C", address.file, "cat-file", "--batch"]
+            return git_command.command("-C", address.file, "cat-file", "--batch", bare=True)
         from interlock.stores.git.ssh import at_server
 
         ssh = self._repository.environment()["GIT_SSH_COMMAND"]

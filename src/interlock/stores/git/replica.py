@@ -532,8 +532,7 @@ class ReplicaConnection(WriteConnection):
     def _batch_file(self, root: Tree, number: int) -> bytes | None:
         all_ = self._repository.subtree(root, BATCHES)
         folder = self._repository.subtree(all_, batches.folder(number))
-        entry = folder.get(batches.name(number))
-        return None if entry is None else self._repository.blob(entry.oid)
+        return self._repository.file(folder, batches.name(number))
 
     def _decoded(self, number: int, file: bytes) -> DecodedBatch:
         with suppress(ValueError):
@@ -546,9 +545,8 @@ class ReplicaConnection(WriteConnection):
         )
 
     def _check_format(self, root: Tree) -> None:
-        entry = root.get(MARKER)
-        content = b"" if entry is None else self._repository.blob(entry.oid)
-        check_marker(content, self._repository.shown)
+        content = self._repository.file(root, MARKER)
+        check_marker(content or b"", self._repository.shown)
 
     def _rewritten(self, found: int) -> StoreDamaged:
         where, mine = self._repository.shown, self.position
@@ -581,7 +579,7 @@ def last_batch(repository: Repository, root: Tree) -> int:
     all_ = repository.subtree(root, BATCHES)
     if not all_:
         return 0
-    newest = repository.tree(all_[max(all_)].oid)
+    newest = repository.subtree(all_, max(all_))
     return max((batches.number_of(name) for name in newest), default=0)
 
 

@@ -25,6 +25,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from interlock import git_command
 from interlock.errors import (
     StoreAway,
     StoreDamaged,
@@ -36,7 +37,7 @@ from interlock.errors import (
 )
 from interlock.stores.git import objects
 from interlock.stores.git.address import GitAddress
-from interlock.stores.git.objects import Tree
+from interlock.stores.git.objects import Tree, TreeEntry
 from interlock.stores.git.reader import GitObject, ObjectReader
 from interlock.stores.git.remote_reader import RemoteReader
 from interlock.threads import background
@@ -49,16 +50,9 @@ LEFT_LOCK = 5.0
 _KEPT_TREES = 64
 _GRACE = 1.0
 """Seconds that a git which took too long has to end by itself."""
-_FOREIGN = (
-    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_SHALLOW_FILE",
-    "GIT_GRAFT_FILE", "GIT_QUARANTINE_PATH",
-)  # fmt: skip
-"""What a hook or an alias of another repository leaves in the environment."""
 _PLAIN = (
-    "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "core.logAllRefUpdates=false",
-    "-c", "push.followTags=false", "-c", "push.recurseSubmodules=no", "-c", "fetch.prune=false",
-    "-c", "core.quotePath=false", "-c", "protocol.version=2",
+    "-c", "core.logAllRefUpdates=false", "-c", "push.followTags=false",
+    "-c", "push.recurseSubmodules=no", "-c", "fetch.prune=false", "-c", "protocol.version=2",
 )  # fmt: skip
 _HELPER = """!f() { test "$1" != get ||\
  printf 'username=%s\\npassword=%s\\n' "$STORE_URL_USER" "$STORE_URL_PASSWORD"; }; f"""
@@ -194,7 +188,7 @@ class Repository:
         """Run git; a command that takes longer is ended, and its code is that of the signal."""
         try:
             process = subprocess.Popen(  # noqa: S603 - the user's own git
-                ["git", *_PLAIN, *self._login(), *args],  # noqa: S607 - as the user's PATH says
+                git_command.command(*_PLAIN, *self._login(), *args, hooks=True),
                 stdin=subprocess.PIPE if given is not None else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -217,8 +211,7 @@ class Repository:
     def environment(self) -> dict[str, str]:
         """The user's environment for git, without what another repository left in it."""
         if self._environment is None:
-            found = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
-            found |= {"GIT_DIR": self.path, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+            found = git_command.environment() | {"GIT_DIR": self.path}
             if self.address.password:
                 found["STORE_URL_USER"] = self.address.user
                 found["STORE_URL_PASSWORD"] = self.address.password
@@ -447,7 +440,22 @@ class Repository:
     def subtree(self, tree: Tree, name: str) -> Tree:
         """The names in a folder of a tree; none if there is no such folder."""
         entry = tree.get(name)
-        return {} if entry is None or entry.mode != objects.FOLDER else self.tree(entry.oid)
+        return {} if entry is None else self.tree(self.require(entry, objects.FOLDER).oid)
+
+    def file(self, tree: Tree, name: str) -> bytes | None:
+        """The content of a file of a tree; None if there is no such file."""
+        entry = tree.get(name)
+        return None if entry is None else self.blob(self.require(entry, objects.FILE).oid)
+
+    def require(self, entry: TreeEntry, mode: str) -> TreeEntry:
+        """The entry of a store; StoreDamaged if it is a link, a submodule or a program instead."""
+        if entry.mode == mode:
+            return entry
+        kind, wanted = (objects.KINDS.get(each, f"of mode {each}") for each in (entry.mode, mode))
+        raise StoreDamaged(
+            f"{entry.name} in the branch of {self.shown} is {kind}, and that of a store is"
+            f" {wanted} (another program wrote it?); put the branch back to a commit before that"
+        )
 
     def root(self, commit: str) -> Tree:
         """The names at the root of a commit."""
@@ -540,7 +548,7 @@ class Repository:
             self._reader.drop()
 
     def _start_reader(self) -> ObjectReader:
-        self._reader = ObjectReader(["git", "cat-file", "--batch"], self.environment())
+        self._reader = ObjectReader(git_command.command("cat-file", "--batch"), self.environment())
         return self._reader
 
     def _stop_reader(self) -> None:

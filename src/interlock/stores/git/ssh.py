@@ -16,6 +16,8 @@ import subprocess
 from contextlib import suppress
 from urllib.parse import unquote
 
+from interlock import git_command
+
 _KEPT = 60
 _LONGEST = 85
 """Bytes of the path of a socket: ssh adds some, and the system takes about a hundred."""
@@ -51,8 +53,8 @@ def at_server(remote: str, ssh: str, command: str) -> list[str]:
 
 
 def _configured(environment: dict[str, str]) -> str:
-    found = subprocess.run(
-        ["git", "config", "core.sshCommand"],  # noqa: S607 - as the user's PATH says
+    found = subprocess.run(  # noqa: S603 - git, without a shell
+        git_command.command("config", "core.sshCommand"),
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return found.stdout.strip()
