@@ -60,6 +60,8 @@ class Context:
         self.store = store
         self.shares_store = False
         """Whether the store has other clients, and stays open when this one is closed."""
+        self.looks = True
+        """Whether a question about a guard looks at this host; not one from another host."""
         self.no_retry = no_retry
         """Whether waits end at once when the store does not answer."""
         self.settings = settings or Settings()

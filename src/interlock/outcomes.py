@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         BudgetDropped,
         BudgetSet,
         SpendingCounted,
+        SpendingUncounted,
         UnknownBudget,
     )
     from interlock.nouns.fleet.hosts_noun import NotWoken, Primed, SetUp, SetupShown, Woken
@@ -298,7 +299,7 @@ HOMES = {
         "BranchUpdated", "BranchWatched", "RebaseBlocked", "RebaseConflict", "Rebased",
     ),
     "interlock.nouns.budgets.budget": (
-        "BudgetDropped", "BudgetSet", "SpendingCounted", "UnknownBudget",
+        "BudgetDropped", "BudgetSet", "SpendingCounted", "SpendingUncounted", "UnknownBudget",
     ),
     "interlock.nouns.fleet.metrics": ("MetricsWritten",),
     "interlock.nouns.fleet.hosts_noun": ("NotWoken", "Primed", "SetUp", "SetupShown", "Woken"),
@@ -567,6 +568,7 @@ __all__ = [
     "SlotsReleased",
     "SlotsWaiting",
     "SpendingCounted",
+    "SpendingUncounted",
     "Subscribed",
     "SwarmAllowed",
     "SwarmDenied",

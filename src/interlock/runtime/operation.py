@@ -42,6 +42,8 @@ Duration: TypeAlias = str | float
 
 GREATEST = 2**53
 """The largest integer that every reader of JSON represents exactly."""
+MOST_BODY = 2**20
+"""Bytes of a request over a network, unless its operation takes more."""
 
 
 class Request(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -96,6 +98,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     reads      whether it changes nothing
     creates    whether the command line makes the file that ``--store`` names, if there is none
     pages      whether it returns a page, and says how to get the next
+    most_body  the bytes of a request over a network; more if one value may have a megabyte, since
+               JSON makes it longer
     in_shell   the function that the command line calls instead of printing the outcome: it runs a
                program or follows a stream
     """
@@ -116,6 +120,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     reads: bool = False
     creates: bool = False
     pages: bool = False
+    most_body: int = MOST_BODY
     in_shell: str = ""
     aliases: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()

@@ -5,19 +5,11 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.faces.http.served import Answered, Served
 from tests.faces.shell import PATIENCE, Shell
-
-from interlock.faces.http import access
-from interlock.faces.http.access import ACT, ADMIN, ADMIN_FIELDS, needed
-from interlock.faces.http.calls import is_own
-from interlock.faces.http.operations import CHANGING, endpoints
-
-OFFERED = {each.operation.name: each for each in endpoints().values()}
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -118,24 +110,6 @@ def test_a_role_does_what_it_is_for_and_no_more(closed: Served, tokens: dict[str
     assert closed.post("lock break", given, **admin).status == 200
 
 
-def test_every_operation_that_changes_something_has_a_role_that_was_chosen() -> None:
-    """A new one belongs into ACT or ADMIN (access.py); until then it needs an admin."""
-    changing = {name for name, each in OFFERED.items() if not each.reads or name in CHANGING}
-    assert changing == ACT | ADMIN
-    assert not ACT & ADMIN
-    assert set(ADMIN_FIELDS) <= ACT
-    for name, field in ADMIN_FIELDS.items():
-        assert field in OFFERED[name].fields
-
-
-def test_an_operation_without_a_role_needs_an_admin(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert needed("task next", changes=True) == "act"
-    monkeypatch.setattr(access, "ACT", ACT - {"task next"})
-    assert needed("task next", changes=True) == "admin"
-    assert needed("task list", changes=True) == "act"  # as a tool, which acts as an agent
-    assert needed("task list", changes=False) == "read"
-
-
 def test_a_look_at_swarms_needs_no_more_than_to_read(
     closed: Served, tokens: dict[str, str]
 ) -> None:
@@ -162,26 +136,6 @@ def test_the_limits_and_the_work_of_others_are_for_admins(
         assert code(closed.post(name, given, **act)) == (403, "wrong_role"), name
         assert closed.post(name, given, **admin).status != 403, name
     assert closed.post("budget drop", {"thing": "agent/act"}, **admin).status == 200
-
-
-def test_an_agent_may_cancel_what_it_published_and_no_more(
-    closed: Served, tokens: dict[str, str]
-) -> None:
-    act, admin = bearer(tokens["act"]), bearer(tokens["admin"])
-    assert closed.post("task add", {"task": "role/own"}, **act).status == 200
-    assert closed.post("task add", {"task": "role/other"}, **admin).status == 200
-    assert closed.post("task cancel", {"task": "role/own"}, **act).status == 200
-    for task in ("role/other", "role/nothing"):
-        assert code(closed.post("task cancel", {"task": task}, **act)) == (403, "wrong_role")
-    assert closed.post("task cancel", {"task": "role/other"}, **admin).status == 200
-    for name, given in (("merge cancel", {"merge": "m"}), ("request cancel", {"request": "r"})):
-        assert code(closed.post(name, given, **act)) == (403, "wrong_role")
-        assert closed.post(name, given, **admin).status == 404
-    merges = SimpleNamespace(show=lambda _: SimpleNamespace(by="act"))
-    fleet: Any = SimpleNamespace(merges=merges)
-    asked = SimpleNamespace(merge="m")
-    assert is_own(fleet, "merge cancel", asked, "act")
-    assert not is_own(fleet, "merge cancel", asked, "bob")
 
 
 @pytest.mark.parametrize("holder", ["", "all", "?rust", "-x", "a b\x00", "x" * 600])

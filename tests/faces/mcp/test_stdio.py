@@ -54,6 +54,19 @@ def test_a_server_joins_at_the_first_call_and_leaves_at_the_end_of_its_input(
     assert not host.errors
 
 
+def test_a_question_about_a_guard_looks_at_this_host(ada: Shell, start: Start) -> None:
+    """The model runs here, as a command of its user would; over HTTP nothing is run."""
+    ran = ada.folder / "ran"
+    ada.exported["INTERLOCK_GUARDS_DIR"] = f"{ada.folder}/allowed"
+    (ada.folder / "guards.toml").write_text(
+        f"[guard.ran]\nwhen = {{ command = ['touch', '{ran}'] }}"
+    )
+    for verb in ("define", "allow"):
+        assert ada.run("guard", verb, "guards.toml").status == 0
+    assert "passed" in start("--tools", "guard").call("guard_check", name=["ran"])
+    assert ran.exists()
+
+
 def test_requests_that_come_before_the_end_of_the_input_are_answered(ada: Shell) -> None:
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     asked["params"] = {"name": "task_add", "arguments": {"task": "t1"}}

@@ -226,3 +226,40 @@ def test_a_wrong_limit_is_refused(bed: Testbed, thing: str, limit: dict[str, Any
     ada = bed.client("ada")
     with pytest.raises(BadInput):
         ada.run(ada.fleet.budgets.set(thing, **limit))
+
+
+def uncounted(client: Client, thing: str, **wrong: Any) -> core.SpendingUncounted:
+    done = client.run(client.fleet.budgets.uncount(thing, **wrong))
+    assert isinstance(done, core.SpendingUncounted)
+    return done
+
+
+def test_a_false_count_is_taken_back_in_part_or_whole(bed: Testbed, ada: Client) -> None:
+    calls = ada.fleet.budgets
+    ada.run(calls.set("agent/ada", tokens=500))
+    ada.run(calls.count(input=600, output=300, cost=2.5, task="t1"))
+    taken = uncounted(ada, "agent/ada", input=500, cost=9, reason="counted twice")
+    assert (taken.tokens, taken.cost, taken.total, taken.total_cost) == (500, 2.5, 400, 0.0)
+    assert ada.run(calls.exceeded()) == ""
+    assert (spent(ada, "task/t1"), spent(ada, "fleet")) == (900, 400)
+    assert uncounted(ada, "task/t1").tokens == 900
+    revision = ada.store.read().revision
+    assert uncounted(ada, "task/t1").tokens == 0
+    assert ada.store.read().revision == revision
+    ada.run(calls.count(input=1, task="t1"))
+    assert (spent(ada, "task/t1"), spent(ada, "fleet")) == (1, 401)
+    assert audit(bed.store) == []
+
+
+@pytest.mark.parametrize("thing", ["fleet", "agent/*", "lock/x", "agent/a\nb"])
+def test_only_what_has_a_count_can_be_taken_back(ada: Client, thing: str) -> None:
+    with pytest.raises(BadInput):
+        ada.run(ada.fleet.budgets.uncount(thing))
+
+
+@pytest.mark.parametrize("report", [{"input": 10**9 + 1}, {"cache_read": 10**15}, {"cost": 10_001}])
+def test_a_report_of_more_than_a_session_can_spend_is_refused(
+    ada: Client, report: dict[str, Any]
+) -> None:
+    with pytest.raises(BadInput, match=r"1,?000,?000,?000|10,000"):
+        ada.run(ada.fleet.budgets.count(**report))

@@ -41,6 +41,7 @@ from interlock.nouns.agents.views import able_agents
 from interlock.nouns.tasks.task_outcomes import NoTask, TaskCancelled
 from interlock.nouns.tasks.task_reader import decode_status
 from interlock.nouns.tasks.task_view import TaskView
+from interlock.runtime.operation import MOST_BODY
 from interlock.runtime.stoppable import stoppable
 from interlock.steps import NextChanges, Op, OpenWatch, Read, drive
 
@@ -80,17 +81,17 @@ async def card_reply(server: WebServer, request: Request, caller: Caller | None)
 
 async def reply(server: WebServer, request: Request, caller: Caller) -> Response:
     """The answer to a request.  An error of the protocol has the status 200, as clients expect."""
-    body = await read_body(request)
+    body = await read_body(request, 2 * MOST_BODY)  # the data of a task may have a megabyte
     try:
-        asked = wire.parse(body, request.headers.get(VERSION_HEADER))
+        version = request.headers.get(VERSION_HEADER)
+        asked = await server.parsed(body, lambda: wire.parse(body, version))
         if asked.act in ("send", "cancel"):
             require(caller, "act", f"{asked.act} over A2A")
         result = await _result(server, request, caller, asked)
-    except A2AError as error:
-        return json_reply(200, wire.failed(wire.request_id(body), error))
-    except BadInput as error:
-        wrong = A2AError("INVALID_PARAMS", str(error))
-        return json_reply(200, wire.failed(wire.request_id(body), wrong))
+    except (A2AError, BadInput) as error:
+        wrong = error if isinstance(error, A2AError) else A2AError("INVALID_PARAMS", str(error))
+        id_ = await server.parsed(body, lambda: wire.request_id(body))
+        return json_reply(200, wire.failed(id_, wrong))
     return json_reply(200, wire.answered(asked, result))
 
 
@@ -103,7 +104,7 @@ async def _result(server: WebServer, request: Request, caller: Caller, asked: A2
         sent = wire.sent_message(asked.params)
         view = await server.in_thread(lambda: tasks.send(place, sent))
         if sent.waits and view.state in _OPEN:
-            view = await _ended(server, request, tasks, view)
+            view = await _ended(server, request, caller, tasks, view)
         return wire.sent_result(asked.version, wire.task(view, sent.history_length))
     if asked.act in ("get", "cancel"):
         which = wire.converted(asked.params, wire.TaskParams)
@@ -122,7 +123,9 @@ def _unsupported(asked: A2ARequest) -> A2AError:
     return A2AError("UNSUPPORTED_OPERATION", said)
 
 
-async def _ended(server: WebServer, request: Request, tasks: A2ATasks, view: TaskView) -> TaskView:
+async def _ended(
+    server: WebServer, request: Request, caller: Caller, tasks: A2ATasks, view: TaskView
+) -> TaskView:
     """The task at its end, or as it is when the wait is over."""
     stopped = threading.Event()
 
@@ -133,7 +136,7 @@ async def _ended(server: WebServer, request: Request, tasks: A2ATasks, view: Tas
         return tasks.wait(view.task, server.longest, is_over)
 
     try:
-        return (await until_left(request, server.waiting(wait), stopped))[0]
+        return (await until_left(request, server.waiting(wait, caller.share()), stopped))[0]
     except Refused:  # too many wait already: the task is published all the same
         return view
 

@@ -20,40 +20,17 @@ from __future__ import annotations
 import ipaddress
 import socket
 import time
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from interlock import registry
 from interlock.core import codec
 from interlock.errors import InterlockError
-from interlock.nouns.fleet.server_service import ROLES, Role, find_token
+from interlock.nouns.fleet.server_service import ROLES, Role, find_token, token_id
 from interlock.steps import drive
 
 if TYPE_CHECKING:
     from interlock.faces.http.clients import Clients
 
-ACT = frozenset({
-    "ack", "acquire", "agent log", "agent status", "alert", "budget count", "cancel", "guard check",
-    "inbox", "lock acquire", "lock beat", "lock release", "pipeline advance", "pipeline start",
-    "query", "release", "reply", "request result", "request send", "reserve", "schedule add",
-    "sem acquire", "sem beat", "sem release", "send", "share", "subscribe", "swarm discover",
-    "swarm share", "swarm shared", "task add", "task beat", "task claim", "task done", "task edit",
-    "task fail", "task next", "task note", "task progress", "task release", "task retry",
-    "unreserve", "unsubscribe",
-})  # fmt: skip
-"""Operations that change something, and are the ordinary work of an agent."""
-ADMIN = frozenset({
-    "agent ack", "agent pause", "agent resume", "budget drop", "budget set", "decision resolve",
-    "guard drop", "lock break", "maintain", "merge cancel", "pipeline cancel", "quarantine drop",
-    "quarantine release", "request cancel", "schedule drop", "schedule pause", "schedule resume",
-    "sem break", "sem remove", "sem resize", "stop", "swarm allow", "swarm deny", "swarm sync",
-    "swarm trust", "task cancel", "task drop", "task requeue",
-})  # fmt: skip
-"""Operations that end the work of others, or change the fleet: its limits, its trust, its rules."""
-OF_OWNERS = frozenset({"merge cancel", "request cancel", "task cancel"})
-"""Those of them that an agent may do to what it began itself (``calls.py``)."""
-ADMIN_FIELDS = {"swarm shared": "accept", "unreserve": "holder"}
-"""Operations of agents that need an admin if this field is given."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 COOKIE = "interlock"
 _IN_ADDRESS = frozenset({"token", "access_token", "authorization"})
@@ -64,14 +41,26 @@ _MOST = 1000
 
 
 class Caller(NamedTuple):
-    """The caller of a request: its role, and the agent that it acts as without a session."""
+    """The caller of a request: its role, and the agent that it acts as without a session.
+
+    ``token`` is the id of its token, empty for the owner.
+    """
 
     role: Role
     agent: str
+    token: str = ""
 
     def may(self, wanted: Role) -> bool:
         """Whether the role includes another one."""
         return ROLES.index(self.role) >= ROLES.index(wanted)
+
+    def speaks_for(self, agent: str) -> bool:
+        """Whether an agent is its own, or a sub-agent of that."""
+        return agent == self.agent or agent.startswith(f"{self.agent}/")
+
+    def share(self, agent: str = "") -> str:
+        """Who uses places that all share: a token with all its agents; an agent of the owner."""
+        return self.token or agent or self.agent
 
 
 CODES = (
@@ -116,7 +105,7 @@ class StoreTokens:
         if found is None:
             self._known.pop(digest, None)
             return None
-        caller = Caller(found.role, found.agent)
+        caller = Caller(found.role, found.agent, token_id(token))
         if len(self._known) > _MOST:
             self._known.clear()
         self._known[digest] = now, caller
@@ -198,19 +187,6 @@ class Headers(Protocol):
 
     def get(self, key: str, /) -> str | None:
         """One of them."""
-
-
-def needed(operation: str, *, changes: bool, given: Container[str] = ()) -> Role:
-    """The role that a request needs, which has ``given`` these fields.
-
-    One that changes something and is in neither list needs an admin: a new operation is not open
-    to every agent by mistake.
-    """
-    if not changes:
-        return "read"
-    if operation in ADMIN or ADMIN_FIELDS.get(operation) in given:
-        return "admin"
-    return "act" if operation in ACT or registry.find(operation).reads else "admin"
 
 
 def require(caller: Caller, role: Role, what: str) -> None:

@@ -28,9 +28,10 @@ from interlock.faces.http.health import healthz
 from interlock.faces.http.operations import LONGEST_WAIT
 from interlock.faces.http.overview import OverviewCache
 from interlock.faces.http.parts import Parts, Work, works
-from interlock.faces.http.replies import MOST_BODY, error_reply, failed, no_method, no_route
+from interlock.faces.http.replies import error_reply, failed, no_method, no_route
 from interlock.faces.http.routes import Routes
 from interlock.faces.http.sessions import Handles
+from interlock.faces.http.shares import Shares
 from interlock.nouns.fleet.server_service import ServerPlace
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ QUICK, WAITING = 8, 256
 """Threads for calls that do not wait, and for those that may."""
 MOST_QUEUED = 512
 """Calls that do not wait, and have no thread yet, since the store is slow or away."""
+MOST_STREAMS = 1000
+SHORT_BODY = 4096
+"""Bytes of a body that is parsed in less time than a thread takes to begin."""
 _HEALTH = 3.0
 """Seconds after which a store that does not answer counts as failing."""
 
@@ -59,7 +63,7 @@ class WebServer:
         self.mcp = mcp.McpSessions(clients, open_=access.open, longest=longest)
         self.ring = EventRing()
         self.stopping = threading.Event()
-        self.streams = 0
+        self.streams = Shares(MOST_STREAMS, "streams are open")
         self.overview = OverviewCache()
         self.assets = assets.load()
         self.works: dict[str, Work] = {}
@@ -68,7 +72,8 @@ class WebServer:
         self._feed: EventFeed | None = None
         self._quick = ThreadPoolExecutor(QUICK, "interlock-call")
         self._waiting = ThreadPoolExecutor(WAITING, "interlock-wait")
-        self._waits = self._calls = 0
+        self._waits = Shares(WAITING, "calls wait")
+        self._calls = 0
         self._health = ThreadPoolExecutor(1, "interlock-health")
         self._checking: asyncio.Future[tuple[dict[str, Any], int]] | None = None
 
@@ -126,15 +131,14 @@ class WebServer:
             about = {"status": "failing", "error": StoreAway.code, "message": said}
             return about, StoreTrouble.http_status
 
-    async def waiting(self, call: Callable[[], T]) -> T:
-        """Do what may wait; refused if too many calls wait already."""
-        if self._waits >= WAITING:
-            raise Refused(503, "too_many", f"{WAITING} calls wait here already; call again later")
-        self._waits += 1
-        try:
+    async def parsed(self, body: bytes, parse: Callable[[], T]) -> T:
+        """What a body says; a long one is parsed in a thread, since the loop has to go on."""
+        return parse() if len(body) <= SHORT_BODY else await self.in_thread(parse)
+
+    async def waiting(self, call: Callable[[], T], who: str) -> T:
+        """Do what may wait; refused if too many calls wait already, of all or of this caller."""
+        with self._waits.place(who):
             return await asyncio.get_running_loop().run_in_executor(self._waiting, call)
-        finally:
-            self._waits -= 1
 
 
 def make_app(server: WebServer) -> ASGIApp:
@@ -157,7 +161,6 @@ def make_app(server: WebServer) -> ASGIApp:
         ],
         exception_handlers={Exception: failed, 404: no_route, 405: no_method},
         middleware=[Middleware(_SafeHeaders), Middleware(_AddressCheck, access=server.access)],
-        max_body_size=MOST_BODY,
     )
     return app  # noqa: RET504 - mypy knows its type
 

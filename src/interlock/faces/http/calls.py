@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from interlock.core import keys, validate
 from interlock.faces import give_back
-from interlock.faces.http.access import Refused
+from interlock.faces.http.access import Caller, Refused
 from interlock.faces.http.operations import Endpoint, answer
 from interlock.faces.http.replies import json_reply, until_left
+from interlock.faces.http.roles import permit
 from interlock.runtime.stoppable import stoppable
-from interlock.steps import Op, Read, drive
+from interlock.steps import Op
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 class ActingAgent(NamedTuple):
-    """In whose name a request acts; without a session as a shell command does."""
+    """In whose name a caller acts; without a session as a shell command does."""
 
+    caller: Caller
     agent: str
     session: str
 
@@ -55,8 +56,10 @@ class Call:
 
     def run(self) -> Any:  # noqa: ANN401 - as the operation answers
         """The outcome; None if the call was stopped while it waited."""
-        clients, actor = self._server.clients, self._actor
-        waits = self._endpoint.joins(self._asked)
+        clients, actor, endpoint = self._server.clients, self._actor, self._endpoint
+        changes = endpoint.changes(self._asked)
+        permit(actor.caller, endpoint.operation, self._asked, clients.reader(), changes=changes)
+        waits = endpoint.joins(self._asked)
         if actor.session and waits:
             with clients.of_session(actor.session).kept() as fleet:
                 return self._act(fleet)
@@ -95,29 +98,11 @@ async def carry_out(
         outcome = await server.in_thread(call.run)
         left = bool(give_back.unused_grants(outcome)) and await request.is_disconnected()
     else:
-        outcome, left = await until_left(request, server.waiting(call.run), stopped)
+        outcome, left = await until_left(
+            request, server.waiting(call.run, actor.caller.share(actor.agent)), stopped
+        )
         if outcome is None:
             raise Refused(503, "stopped", "the server ends, or the caller left, while this waited")
     if left and (grants := give_back.unused_grants(outcome)):
         await server.in_thread(lambda: give_back.release(call.client(), grants))
     return json_reply(*answer(outcome))
-
-
-def is_own(fleet: Fleet, operation: str, asked: Any, agent: str) -> bool:  # noqa: ANN401
-    """Whether a request for an admin is about what its own agent began (``OF_OWNERS``)."""
-    if operation == "task cancel":
-        return getattr(fleet.tasks.show(asked.task), "published_by", None) == agent
-    if operation == "merge cancel":
-        return getattr(fleet.merges.show(asked.merge), "by", None) == agent
-    if operation == "request cancel":
-        return bool(drive(_sender(asked.request), fleet.store) == agent)
-    return operation == "unreserve" and bool(asked.holder == agent)
-
-
-def _sender(request: str) -> Op[str | None]:
-    """The agent that sent a request to another swarm."""
-    from interlock.nouns.requests.exchange import decode_request
-
-    key = keys.request(validate.name(request, "request"))
-    found = decode_request((yield Read(key))[key])
-    return None if found is None else found.agent

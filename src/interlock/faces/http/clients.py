@@ -4,6 +4,9 @@ A request without a session acts as a shell command does: its grants live by the
 wait gets a session for as long as it lasts.  A request with the handle of a session acts in that
 session, which lives for its ttl after its last request; a call that waits renews it.
 
+What a caller asks about a guard is answered by what hosts saw last: a question from another host
+runs no command here.
+
 If the store is removed or replaced, the next request opens it again, and new clients are made.
 """
 
@@ -161,9 +164,7 @@ class Clients:
 
     def begin(self, agent: str, *, ttl: float, via: str) -> Fleet:
         """A client with a session of its own, which its user closes."""
-        fleet = begun(self.store, agent, ttl=ttl, caller=SESSION_CALLER, key=self._key, shared=True)
-        fleet.context.runner.via = via
-        return fleet
+        return self._begun(self.store, agent, via, ttl=ttl, caller=SESSION_CALLER)
 
     def of_session(self, session: str) -> SessionClient:
         """The client of a session; an error if it has expired."""
@@ -171,8 +172,7 @@ class Clients:
             store = self.store
             found = self._by_session.pop(session, None)
         if found is None or found.fleet.closed:
-            fleet = begun(store, session=session, caller=SESSION_CALLER, key=self._key, shared=True)
-            fleet.context.runner.via = self._via
+            fleet = self._begun(store, None, self._via, session=session, caller=SESSION_CALLER)
             found = SessionClient(fleet)
         with self._lock:
             self._by_session[session] = found
@@ -196,15 +196,14 @@ class Clients:
             self._close_all()
 
     def _made(self, store: Store, agent: str, **options: Any) -> Fleet:  # noqa: ANN401 - those of ``begun``
-        fleet = begun(
-            store,
-            agent or None,
-            caller=AGENT_CALLER + os.uname().nodename,
-            key=self._key,
-            shared=True,
-            **options,
-        )
-        fleet.context.runner.via = self._via
+        caller = AGENT_CALLER + os.uname().nodename
+        return self._begun(store, agent or None, self._via, caller=caller, **options)
+
+    def _begun(self, store: Store, agent: str | None, via: str, **options: Any) -> Fleet:  # noqa: ANN401
+        """A client for callers, who may be on another host."""
+        fleet = begun(store, agent, key=self._key, shared=True, **options)
+        fleet.context.runner.via = via
+        fleet.context.looks = False
         return fleet
 
     def _close_all(self) -> None:

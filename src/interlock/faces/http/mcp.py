@@ -25,6 +25,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -33,6 +34,7 @@ from interlock.core import validate
 from interlock.errors import BadInput, InterlockError
 from interlock.faces.http.access import Caller, Refused
 from interlock.faces.http.mcp_session import McpSession, MessageStream, OpenStream
+from interlock.faces.http.roles import permit
 from interlock.faces.http.sessions import require_speaker
 from interlock.faces.mcp.agent import ConnectedAgent
 from interlock.faces.mcp.jsonrpc import (
@@ -321,7 +323,12 @@ class McpSessions:
         if name:
             require_speaker(caller, validate.own_agent_name(name))
         agent = ConnectedAgent(
-            self._tools, self._connect, name=name, longest_wait=self._longest, expired=expired
+            self._tools,
+            self._connect,
+            name=name,
+            longest_wait=self._longest,
+            expired=expired,
+            permit=partial(permit, caller, changes=True),
         )
         return McpSession(caller, agent, self._tools, self._updates, named=named)
 

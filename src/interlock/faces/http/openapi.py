@@ -17,10 +17,11 @@ from msgspec import inspect as kinds
 from interlock.core import validate
 from interlock.core.decision import Outcome
 from interlock.faces import schema as schemas
-from interlock.faces.http.access import ADMIN_FIELDS, CODES, OF_OWNERS, needed
+from interlock.faces.http.access import CODES
 from interlock.faces.http.examples import examples
 from interlock.faces.http.operations import CHANGING, Endpoint, endpoints
 from interlock.faces.http.own_paths import NAME, own_paths, response, session_header
+from interlock.faces.http.roles import ADMIN_FIELDS, OWN, needed
 from interlock.faces.mcp.tools import in_argument_words
 from interlock.faces.schema import Schema
 from interlock.runtime.operation import Field, Operation
@@ -127,7 +128,7 @@ def _role(operation: Operation) -> str:
     said = f"Needs the role {needed(name, changes=not operation.reads)}"
     if field := CHANGING.get(name) or ADMIN_FIELDS.get(name):
         said += f", and with {field} the role {needed(name, changes=True, given=(field,))}"
-    if name in OF_OWNERS:
+    if name in OWN:
         said += "; for what the caller's own agent began, act"
     return f"{said}."
 

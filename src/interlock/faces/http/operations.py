@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -66,13 +67,6 @@ class Endpoint:
         """Whether a request may change anything."""
         flag = CHANGING.get(self.operation.name)
         return not self.reads or (flag is not None and bool(getattr(request, flag)))
-
-    def given(self, request: Request) -> frozenset[str]:
-        """The fields of a request that are not as they would be without being given."""
-        known = self.fields.values()
-        return frozenset(
-            [each.name for each in known if getattr(request, each.attribute) != each.default]
-        )
 
     def joins(self, request: Request) -> bool:
         """Whether a request may wait, and so needs a session that lives as long."""
@@ -152,7 +146,7 @@ def error_answer(error: Exception) -> tuple[int, bytes, dict[str, str]]:
     about: Json = {"error": error.code, "message": one_line(str(error))}
     if mistakes := getattr(error, "mistakes", ()):
         about["mistakes"] = [one_line(each) for each in mistakes]
-    later = error.http_status == StoreTrouble.http_status
+    later = error.http_status in (StoreTrouble.http_status, HTTPStatus.TOO_MANY_REQUESTS)
     return error.http_status, encoded(about), {"Retry-After": "1"} if later else {}
 
 

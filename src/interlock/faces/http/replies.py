@@ -13,28 +13,45 @@ from starlette.responses import Response
 from interlock.errors import TooLarge
 from interlock.faces.http.access import Refused
 from interlock.faces.http.operations import error_answer
+from interlock.runtime.operation import MOST_BODY
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
 T = TypeVar("T")
 
-MOST_BODY = 8 * 1024 * 1024
-"""Bytes of a body: more than any value that the store takes."""
 SLOWEST_BODY = 30.0
 """Seconds in which a body has to arrive."""
+MOST_INNER = 20_000
+"""Lists and objects in a body: while they are parsed, which takes 10 ms, no other thread runs."""
 
 
-async def read_body(request: Request) -> bytes:
+async def read_body(request: Request, most: int = MOST_BODY) -> bytes:
     """The body of a request, within its limits."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip()
     if kind.lower() != "application/json":
         raise Refused(415, "wrong_type", "send application/json")
     try:
         async with asyncio.timeout(SLOWEST_BODY):
-            return await request.body()
+            body = await _received(request, most)
     except TimeoutError:
         raise Refused(408, "too_slow", "the body did not arrive in time; send it again") from None
+    if body.count(b"]") + body.count(b"}") > MOST_INNER:
+        raise TooLarge(f"a body has at most {MOST_INNER:,} lists and objects; send less at once")
+    return body
+
+
+async def _received(request: Request, most: int) -> bytes:
+    """The body; nothing is read of one whose header says that it is too long."""
+    body = bytearray()
+    if int(request.headers.get("content-length", 0)) <= most:
+        async for part in request.stream():
+            body += part
+            if len(body) > most:
+                break
+        else:
+            return bytes(body)
+    raise TooLarge(f"a body has at most {most:,} bytes here; send less at once")
 
 
 async def until_left(
@@ -72,9 +89,6 @@ def error_reply(error: Exception) -> Response:
 
 async def failed(_: Request, error: Exception) -> Response:
     """The reply for an error that no route expected."""
-    status = getattr(error, "status_code", None)
-    if status == TooLarge.http_status:
-        return error_reply(TooLarge(f"a body has at most {MOST_BODY} bytes"))
     return error_reply(error)
 
 

@@ -15,8 +15,8 @@ from starlette.responses import Response, StreamingResponse
 
 from interlock.errors import BadInput, InterlockError
 from interlock.faces.http import a2a, assets, mcp
-from interlock.faces.http.access import REMEMBERED, Caller, Refused, needed, require
-from interlock.faces.http.calls import ActingAgent, carry_out, is_own
+from interlock.faces.http.access import REMEMBERED, Caller, Refused, require
+from interlock.faces.http.calls import ActingAgent, carry_out
 from interlock.faces.http.events import stream
 from interlock.faces.http.operations import answer, endpoints
 from interlock.faces.http.replies import (
@@ -27,6 +27,7 @@ from interlock.faces.http.replies import (
     read_body,
     until_left,
 )
+from interlock.faces.http.roles import least
 from interlock.faces.http.sessions import AGENT_HEADER, HEADER, require_named, session_request
 from interlock.faces.json_output import encoded
 from interlock.runtime import observe
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from interlock.faces.http.mcp_session import OpenStream
 
 Handler: TypeAlias = Callable[["Routes", Request], Awaitable[Response]]
-
-MOST_STREAMS = 1000
 
 
 def answered(handler: Handler) -> Handler:
@@ -95,12 +94,11 @@ class Routes:
         caller = await self._caller(request)
         words = [word for each in request.query_params.getlist("noun") for word in each.split(",")]
         nouns = observe.nouns(filter(None, words))
-        if server.streams >= MOST_STREAMS:
-            raise Refused(503, "too_many", f"{MOST_STREAMS} streams are open here already")
+        server.streams.check(caller.share())
         about = {"version": __version__, "role": caller.role, "agent": caller.agent}
         after = _revision(request.headers.get("last-event-id") or request.query_params.get("after"))
         content = self._while_allowed(request, stream(server.ring, about, after, nouns))
-        return _EventResponse(server, content)
+        return _EventResponse(server, caller, content)
 
     @answered
     async def overview(self, request: Request) -> Response:
@@ -135,7 +133,7 @@ class Routes:
             return Response(status_code=204 if ended else 404)
         if request.method == "GET":
             opened = await server.in_thread(lambda: server.mcp.stream(caller, handle))
-            return self._streamed(request, opened)
+            return self._streamed(request, caller, opened)
         body, headers = await read_body(request), dict(request.headers)
         agent = request.query_params.get("agent", "")
         gone = threading.Event()
@@ -143,10 +141,12 @@ class Routes:
         def receive() -> mcp.McpAnswer:
             return server.mcp.receive(body, headers, caller, agent, gone)
 
-        work = server.waiting if server.mcp.may_wait(body) else server.in_thread
-        found, _ = await until_left(request, work(receive), gone)
+        waits = await server.parsed(body, lambda: server.mcp.may_wait(body))
+        who = caller.share(agent or handle or "")
+        work = server.waiting(receive, who) if waits else server.in_thread(receive)
+        found, _ = await until_left(request, work, gone)
         if found.stream is not None:
-            return self._streamed(request, found.stream)
+            return self._streamed(request, caller, found.stream)
         more = {"Mcp-Session-Id": found.session} if found.session else {}
         return json_reply(found.status, found.body, more)
 
@@ -189,14 +189,16 @@ class Routes:
     @answered
     async def session(self, request: Request) -> Response:
         """Begin a session, or end it."""
-        handles = self._server.handles
+        server, handles = self._server, self._server.handles
         caller = await self._caller(request)
         if request.method == "POST":
-            asked = session_request(await read_body(request))
-            begun = await self._server.in_thread(lambda: handles.begin(caller, asked))
+            require(caller, "act", "a session")
+            body = await read_body(request)
+            asked = await server.parsed(body, lambda: session_request(body))
+            begun = await server.in_thread(lambda: handles.begin(caller, asked))
             return json_reply(*answer(begun))
         handle = _handle(request)
-        left = await self._server.in_thread(lambda: handles.end(caller, handle))
+        left = await server.in_thread(lambda: handles.end(caller, handle))
         return json_reply(*answer(left))
 
     @answered
@@ -218,41 +220,38 @@ class Routes:
         endpoint = endpoints().get(request.path_params["path"])
         if endpoint is None:
             return await no_route(request)
-        if request.method == "POST":
-            asked = endpoint.from_body(await read_body(request), self._server.longest)
-        elif endpoint.reads:
-            asked = endpoint.from_query(request.query_params.multi_items(), self._server.longest)
-        else:
+        if request.method != "POST" and not endpoint.reads:
             return await no_method(request)
-        changes = endpoint.changes(asked)
-        if changes and request.method != "POST":
-            raise Refused(405, "wrong_method", "this changes something; send it with POST")
+        server, name = self._server, endpoint.operation.name
+        require(caller, least(name), repr(name))
+        if request.method == "POST":
+            body = await read_body(request, endpoint.operation.most_body)
+            asked = await server.parsed(body, lambda: endpoint.from_body(body, server.longest))
+        else:
+            asked = endpoint.from_query(request.query_params.multi_items(), server.longest)
+            if endpoint.changes(asked):
+                raise Refused(405, "wrong_method", "this changes something; send it with POST")
         actor = await self._actor(request, caller)
-        name = endpoint.operation.name
-        role = needed(name, changes=changes, given=endpoint.given(asked))
-        if role == "admin" and caller.role == "act":
-            fleet = self._server.clients.of_agent(actor.agent)
-            if await self._server.in_thread(lambda: is_own(fleet, name, asked, actor.agent)):
-                role = "act"
-        require(caller, role, repr(name))
-        return await carry_out(self._server, request, endpoint, asked, actor)
+        return await carry_out(server, request, endpoint, asked, actor)
 
-    def _streamed(self, request: Request, stream: OpenStream) -> Response:
+    def _streamed(self, request: Request, caller: Caller, stream: OpenStream) -> Response:
         server = self._server
-        if server.streams >= MOST_STREAMS:
+        try:
+            server.streams.check(caller.share())
+        except Refused:
             server.mcp.closed(stream)
-            raise Refused(503, "too_many", f"{MOST_STREAMS} streams are open here already")
+            raise
         content = self._while_allowed(request, stream.messages.events())
-        return _EventResponse(server, content, lambda: server.mcp.closed(stream))
+        return _EventResponse(server, caller, content, lambda: server.mcp.closed(stream))
 
     async def _actor(self, request: Request, caller: Caller) -> ActingAgent:
         """In whose name a request acts: that of its session, else that of its token."""
         handle = request.headers.get(HEADER)
-        actor = ActingAgent(caller.agent, "")
+        actor = ActingAgent(caller, caller.agent, "")
         if handle is not None:
             handles = self._server.handles
             session, agent = await self._server.in_thread(lambda: handles.session(caller, handle))
-            actor = ActingAgent(agent, session)
+            actor = ActingAgent(caller, agent, session)
         require_named(request.headers.get(AGENT_HEADER), actor.agent)
         return actor
 
@@ -284,25 +283,26 @@ class Routes:
 
 
 class _EventResponse(StreamingResponse):
-    """A stream of events; the server knows how many are open."""
+    """A stream of events, one of those that its caller may open."""
 
     def __init__(
         self,
         server: WebServer,
+        caller: Caller,
         content: AsyncIterator[bytes],
         ended: Callable[[], None] | None = None,
     ) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(content, media_type="text/event-stream", headers=headers)
         self._server = server
+        self._caller = caller
         self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._server.streams += 1
         try:
-            await super().__call__(scope, receive, send)
+            with self._server.streams.place(self._caller.share()):
+                await super().__call__(scope, receive, send)
         finally:
-            self._server.streams -= 1
             if self._ended is not None:
                 self._ended()
 

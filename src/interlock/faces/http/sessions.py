@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from interlock.core import codec, validate
 from interlock.errors import BadInput, Lapsed
-from interlock.faces.http.access import Caller, Refused, require
+from interlock.faces.http.access import Caller, Refused
 from interlock.faces.json_output import complete
 from interlock.steps import drive
 
@@ -55,7 +55,6 @@ class Handles:
 
     def begin(self, caller: Caller, asked: SessionRequest) -> dict[str, Any]:
         """Begin a session; the answer is that of ``agent join``, with the handle."""
-        require(caller, "act", "a session")
         agent = validate.own_agent_name(asked.agent or caller.agent)
         require_speaker(caller, agent)
         ttl = validate.duration(asked.ttl, "ttl")
@@ -117,8 +116,7 @@ def session_request(body: bytes) -> SessionRequest:
 
 def require_speaker(caller: Caller, agent: str) -> None:
     """Refuse a caller that would speak for another agent."""
-    own = agent == caller.agent or agent.startswith(f"{caller.agent}/")
-    if caller.role != "admin" and not own:
+    if caller.role != "admin" and not caller.speaks_for(agent):
         raise Refused(
             403, "wrong_agent",
             f"this token speaks for {caller.agent} and for {caller.agent}/..., not for {agent}",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from interlock.client import Fleet
     from interlock.core.outcomes import Acquired
     from interlock.nouns.messages.message import Received
-    from interlock.runtime.operation import Request
+    from interlock.runtime.operation import Operation, Request
     from interlock.store import Store
 
 LONGEST_WAIT = 50.0
@@ -59,7 +59,8 @@ _EXPIRED = (
 class ConnectedAgent:
     """Carries out the calls of one connection; any thread may call it.
 
-    ``connect`` opens the store and begins a session for an agent of this name.
+    ``connect`` opens the store and begins a session for an agent of this name.  ``permit`` refuses
+    what its caller may not do.
     """
 
     def __init__(
@@ -71,12 +72,14 @@ class ConnectedAgent:
         local: bool = False,
         longest_wait: float = LONGEST_WAIT,
         expired: bool = False,
+        permit: Callable[[Operation, Request, Fleet], None] | None = None,
     ) -> None:
         self._tools = tools
         self._connect = connect
         self._name = name
         self._local = local
         self._longest = longest_wait
+        self._permit = permit
         self._lock = threading.Lock()
         self._fleet: Fleet | None = None
         self._left = False
@@ -164,6 +167,8 @@ class ConnectedAgent:
     def _carried_out(
         self, fleet: Fleet, tool: McpTool, request: Request, call: ToolCall, *, cut: bool
     ) -> ToolAnswer:
+        if self._permit is not None:
+            self._permit(tool.operation, request, fleet)
         outcome = self._act(fleet, tool, request, call)
         if outcome is None:
             return ToolAnswer(_ENDED, failed=True)

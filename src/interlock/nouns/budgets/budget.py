@@ -13,6 +13,9 @@ on.  Every client reads a mark once and each minute after that (``meta/budgets``
 check only if there is a limit.
 
 All tokens count: input, output, and those written to or read from a cache.
+
+Nothing proves a report, so one report is bounded (``MOST_COUNTED``), and an operator can take a
+false one back (``budget uncount``): all of what a thing has spent, or a part of it.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from interlock.core.outcomes import Listing, always
 
 FLEET, EVERY_AGENT = "fleet", "agent/*"
 MOST_TOKENS = 10**15
+MOST_COUNTED, MOST_COUNTED_COST = 10**9, 10_000.0
+"""The most tokens of a kind, and the most money, of one report: more than any session spends."""
 
 
 class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -54,7 +59,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
         )
 
     def beyond(self, before: TokenUsage) -> TokenUsage:
-        """What came since an earlier count of the same thing; nothing is ever taken back."""
+        """What is more than this, of each kind."""
         return TokenUsage(
             input=max(self.input - before.input, 0),
             output=max(self.output - before.output, 0),
@@ -155,9 +160,20 @@ class SpendingCounted(Success, frozen=True, kw_only=True, tag="counted"):
     lines: int = field(default=0)
 
 
+class SpendingUncounted(Success, frozen=True, kw_only=True, tag="uncounted"):
+    """So much is not counted for the thing any more; ``total`` is what is left."""
+
+    thing: str
+    tokens: int
+    cost: float = 0.0
+    total: int = 0
+    total_cost: float = 0.0
+
+
 SetOutcome: TypeAlias = BudgetSet | outcomes.GivenFenced
 DropBudgetOutcome: TypeAlias = BudgetDropped | UnknownBudget | outcomes.GivenFenced
 CountOutcome: TypeAlias = SpendingCounted | outcomes.GivenFenced
+UncountOutcome: TypeAlias = SpendingUncounted | outcomes.GivenFenced
 
 
 def over(limit: BudgetLimit, spent: TokenUsage) -> str:

@@ -42,7 +42,9 @@ class BudgetCalls(Calls[D]):
         if tokens is None and cost is None:
             raise BadInput("how much? give tokens (--tokens 2000000), a cost (--cost 20), or both")
         limit = BudgetLimit(
-            tokens=None if tokens is None else _tokens(tokens, "tokens"),
+            tokens=None
+            if tokens is None
+            else validate.integer(tokens, "tokens", 0, core.MOST_TOKENS),
             cost=None if cost is None else _cost(cost),
             by=identity.actor.agent,
             at=self.context.runner.clock.wall(),
@@ -85,13 +87,7 @@ class BudgetCalls(Calls[D]):
         identity = self._identity(given)
         name = validate.agent_name(agent) if agent else identity.actor.agent
         about = validate.task_id(task) if task else ""
-        added = TokenUsage(
-            input=_tokens(input, "input"),
-            output=_tokens(output, "output"),
-            cache_write=_tokens(cache_write, "cache_write"),
-            cache_read=_tokens(cache_read, "cache_read"),
-            cost=_cost(cost),
-        )
+        added = _usage(input, output, cache_write, cache_read, cost)
         runner, actor = self.context.runner, identity.actor
         if transcript is None:
             counting = service.count(runner, actor, name, about, added)
@@ -104,6 +100,34 @@ class BudgetCalls(Calls[D]):
 
     def _counted(self, identity: Identity, op: Op[core.CountOutcome]) -> Op[core.CountOutcome]:
         return self._fenced(identity, op)
+
+    @call
+    def uncount(
+        self,
+        thing: str,
+        *,
+        input: int = 0,  # noqa: A002 - the words of the field
+        output: int = 0,
+        cache_write: int = 0,
+        cache_read: int = 0,
+        cost: float | str = 0.0,
+        reason: str = "",
+        given: Given = (),
+    ) -> Op[core.UncountOutcome]:
+        """Take back a count of ``agent/NAME`` or ``task/ID``: this much, or all of it.
+
+        For a report that was false.  The record keeps the report, and who took it back.
+        """
+        from interlock.nouns.budgets import service
+
+        identity, name = self._identity(given), budget_thing(thing)
+        if name in (core.FLEET, core.EVERY_AGENT):
+            raise BadInput(f"{name} has no count of its own; name the agent: agent/NAME")
+        wrong = _usage(input, output, cache_write, cache_read, cost)
+        why = validate.text(reason, "reason", validate.REASON_LIMIT)
+        return self._fenced(
+            identity, service.uncount(self.context.runner, identity.actor, name, wrong, why)
+        )
 
     @call
     def show(self, thing: str | None = None) -> Op[core.BudgetList]:
@@ -133,8 +157,25 @@ def budget_thing(text: str) -> str:
     return kind + (validate.agent_name(rest) if kind == "agent/" else validate.task_id(rest))
 
 
-def _tokens(number: int, what: str) -> int:
-    return validate.integer(number, what, 0, core.MOST_TOKENS)
+def _usage(
+    input: int,  # noqa: A002 - the words of the field
+    output: int,
+    cache_write: int,
+    cache_read: int,
+    cost: float | str,
+) -> TokenUsage:
+    """Usage that a caller reports, within what a session can spend."""
+    most = core.MOST_COUNTED
+    money = _cost(cost)
+    if money > core.MOST_COUNTED_COST:
+        raise BadInput(f"one report has a cost of at most {core.MOST_COUNTED_COST:,.0f}")
+    return TokenUsage(
+        input=validate.integer(input, "input", 0, most),
+        output=validate.integer(output, "output", 0, most),
+        cache_write=validate.integer(cache_write, "cache_write", 0, most),
+        cache_read=validate.integer(cache_read, "cache_read", 0, most),
+        cost=money,
+    )
 
 
 def _cost(text: float | str) -> float:

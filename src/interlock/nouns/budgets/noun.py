@@ -8,7 +8,7 @@ from interlock.runtime.noun import KeyKind, Noun, Part
 from interlock.runtime.operation import Given, Operation, Request, option
 
 Thing = Annotated[str, option("name", "fleet, agent/NAME, agent/* or task/ID", positional=True)]
-MOST = core.MOST_TOKENS
+MOST, COUNTED = core.MOST_TOKENS, core.MOST_COUNTED
 
 
 class BudgetSetRequest(Request, frozen=True, kw_only=True):
@@ -30,18 +30,31 @@ class BudgetDropRequest(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class BudgetCount(Request, frozen=True, kw_only=True):
+class _Usage(Request, frozen=True, kw_only=True):
+    """Tokens by their kind, and money."""
+
+    input: Annotated[int, option("int", "tokens that the model read", most=COUNTED)] = 0
+    output: Annotated[int, option("int", "tokens that the model wrote", most=COUNTED)] = 0
+    cache_write: Annotated[int, option("int", "tokens written to a cache", most=COUNTED)] = 0
+    cache_read: Annotated[int, option("int", "tokens read from a cache", most=COUNTED)] = 0
+    cost: Annotated[str, option("text", "the money, such as 0.25")] = "0"
+
+
+class BudgetCount(_Usage, frozen=True, kw_only=True):
     """Add what an agent has spent."""
 
-    input: Annotated[int, option("int", "tokens that the model read", most=MOST)] = 0
-    output: Annotated[int, option("int", "tokens that the model wrote", most=MOST)] = 0
-    cache_write: Annotated[int, option("int", "tokens written to a cache", most=MOST)] = 0
-    cache_read: Annotated[int, option("int", "tokens read from a cache", most=MOST)] = 0
-    cost: Annotated[str, option("text", "the money, such as 0.25")] = "0"
     transcript: Annotated[
         str | None, option("path", "count a transcript of Claude Code or Codex from its last place")
     ] = None
     task: Annotated[str | None, option("name", "the task that it was spent on")] = None
+    given: Given = ()
+
+
+class BudgetUncount(_Usage, frozen=True, kw_only=True):
+    """Take back a count."""
+
+    thing: Annotated[str, option("name", "agent/NAME or task/ID", positional=True)]
+    reason: Annotated[str, option("text", "the reason, shown to others")] = ""
     given: Given = ()
 
 
@@ -101,6 +114,15 @@ NOUN = Noun(
             needs="agent",
             call="budgets.count",
             examples=("interlock budget count --transcript session.jsonl --task t1 --agent ada",),
+        ),
+        Operation(
+            name="budget uncount",
+            help="take back a false count of an agent or a task: all, or so much",
+            request=BudgetUncount,
+            outcomes=get_args(core.UncountOutcome),
+            needs="agent",
+            call="budgets.uncount",
+            examples=("interlock budget uncount agent/ada --reason 'it was false' --agent lead",),
         ),
         Operation(
             name="budget show",

@@ -77,3 +77,29 @@ def count(
             ),
         ),
     )
+
+
+def uncount(
+    thing: str, wrong: TokenUsage, before: SpentTotal, agent: str, reason: str
+) -> Decision[core.UncountOutcome]:
+    """Take usage back that was counted for a thing: all of it, if none is named."""
+    left = core.NO_USAGE if wrong == core.NO_USAGE else before.usage.beyond(wrong)
+    removed = before.usage.beyond(left)
+    outcome = core.SpendingUncounted(
+        thing=thing,
+        tokens=removed.tokens,
+        cost=removed.cost,
+        total=left.tokens,
+        total_cost=left.cost,
+    )
+    if removed == core.NO_USAGE:
+        return Decision(outcome=outcome)
+    details = {"tokens": removed.tokens, "cost": removed.cost}
+    return Decision(
+        outcome=outcome,
+        verb="budget.uncount",
+        thing=f"budget/{thing}",
+        puts=(Write(keys.spent(thing), replace(before, usage=left)),),
+        events=(Event("budget:uncounted", agent, details=details),),
+        reason=reason,
+    )

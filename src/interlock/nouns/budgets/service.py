@@ -80,6 +80,19 @@ def _counting(
     return rules.count(agent, task, added, before, now=runner.clock.wall(), place=None)
 
 
+def uncount(
+    runner: Runner, actor: Actor, thing: str, wrong: TokenUsage, reason: str
+) -> Op[core.UncountOutcome]:
+    """Take usage back that was counted for a thing."""
+
+    def deciding() -> DecideOp[core.UncountOutcome]:
+        key = keys.spent(thing)
+        before = spent_total((yield (key,)).items[key])
+        return rules.uncount(thing, wrong, before, actor.agent, reason)
+
+    return (yield from runner.change(deciding, actor)).outcome
+
+
 def _before(agent: str, task: str) -> ReadOp[tuple[SpentTotal, SpentTotal]]:
     wanted = [keys.spent(f"agent/{agent}"), *([keys.spent(f"task/{task}")] if task else [])]
     items = (yield tuple(wanted)).items

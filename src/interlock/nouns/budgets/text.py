@@ -36,6 +36,12 @@ def _counted(outcome: core.SpendingCounted, paint: Paint) -> str:
     return f"{head}; {outcome.total:,} in all"
 
 
+def _uncounted(outcome: core.SpendingUncounted, paint: Paint) -> str:
+    cost = f", cost {outcome.cost:,.2f}" if outcome.cost else ""
+    head = f"{paint('green', 'uncounted')} {outcome.tokens:,} tokens{cost} of {outcome.thing}"
+    return f"{head}; {outcome.total:,} are left"
+
+
 def _list(outcome: core.BudgetList, paint: Paint) -> str:
     if not outcome.budgets:
         return "nothing was spent, and there is no such budget; set one: interlock budget set THING"
@@ -60,6 +66,7 @@ TEXTS: dict[str, Text] = {
     "BudgetDropped": _dropped,
     "UnknownBudget": _unknown,
     "SpendingCounted": _counted,
+    "SpendingUncounted": _uncounted,
     "BudgetList": _list,
 }
 """The text of each outcome, by the name of its class."""

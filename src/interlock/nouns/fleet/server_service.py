@@ -116,6 +116,11 @@ def list_tokens() -> Op[TokenList]:
     return TokenList(tokens=tuple(found))
 
 
+def token_id(text: str) -> str:
+    """The id of a token, by which its owner lists and revokes it."""
+    return text.split("_")[1]
+
+
 def find_token(text: str) -> Op[StoredToken | None]:
     """The token that a caller presents, if it is one."""
     parts = text.split("_")

@@ -43,7 +43,7 @@ class GuardCalls(Calls[D]):
         from interlock.nouns.guards import requests
 
         asked = requests.asked(what, any_of=any_of, root=root)
-        return requests.check(self.context.runner, asked)
+        return requests.check(self.context.runner, asked, looks=self.context.looks)
 
     @call
     def define(self, *guards: Guard | str | os.PathLike[str]) -> Op[GuardsDefined]:

@@ -153,7 +153,8 @@ class GuardPermissionList(Listing[GuardPermission], frozen=True, kw_only=True):
 def _check(fleet: "FleetCalls", request: GuardsCheck) -> "Op[GuardCheck | NoGuard]":
     from interlock.nouns.guards import requests
 
-    return requests.check(fleet.context.runner, requests.asked_in_shell(request))
+    context = fleet.context
+    return requests.check(context.runner, requests.asked_in_shell(request), looks=context.looks)
 
 
 def _looks_here(request: GuardsCheck) -> bool:

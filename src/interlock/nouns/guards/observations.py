@@ -354,6 +354,20 @@ def stored_observations(guards: Iterable[Guard], now: float) -> Op[Observed]:
     return (yield from _stored(asking, now, not_here=False))
 
 
+def last_observations(guards: Iterable[Guard], now: float) -> Op[Observed]:
+    """What hosts saw for these guards, each with its age in words: for an answer to a caller."""
+    found = yield from stored_observations(guards, now)
+    return {
+        key: {need: _dated(fact, now) for need, fact in each.items()} for key, each in found.items()
+    }
+
+
+def _dated(fact: c.Fact, now: float) -> c.Fact:
+    if not isinstance(fact, c.Observation):
+        return fact
+    return replace(fact, says=f"{fact.says}, {span(max(now - fact.at, 0.0))} ago")
+
+
 def stored_inside(guards: Collection[Guard], now: float) -> ReadOp[dict[str, Facts]]:
     """What hosts saw for these guards, read by the decision that relies on it.
 
@@ -435,7 +449,7 @@ def _not_seen(
         remedy = "a person has to allow it on a host that has the files"
         return c.NoFact(says=f"no host may look{_looked(last, now)}; {remedy}")
     names = tuple([each.host for each in hosts])
-    late = f"no host has looked within {span(guard.max_age)}{_looked(last, now)}"
+    late = f"no host has looked within {span(guard.max_age)}{_looked(last, now, saw=True)}"
     return c.NoFact(says=f"{late}; {few_hosts(names)} may look", hosts=names)
 
 
@@ -443,12 +457,14 @@ def _not_here() -> str:
     return f"this host ({host_name()}) does not allow it"
 
 
-def _looked(seen: Iterable[c.Observation | None], now: float) -> str:
-    """When hosts last looked, in brackets."""
-    last: dict[str, float] = {}
+def _looked(seen: Iterable[c.Observation | None], now: float, *, saw: bool = False) -> str:
+    """When hosts last looked, in brackets, and what the last of them ``saw``."""
+    last: dict[str, c.Observation] = {}
     for each in seen:
-        if each is not None:
-            last[each.host] = max(each.at, last.get(each.host, each.at))
-    newest = sorted(last, key=lambda host: last[host], reverse=True)[:_NAMED]
-    said = [f"{printable(host)} looked {span(max(now - last[host], 0.0))} ago" for host in newest]
-    return f" ({', '.join(said)})" if said else ""
+        if each is not None and (each.host not in last or each.at > last[each.host].at):
+            last[each.host] = each
+    newest = sorted(last.values(), key=lambda each: each.at, reverse=True)[:_NAMED]
+    said = [f"{printable(each.host)} looked {span(max(now - each.at, 0.0))} ago" for each in newest]
+    if not said:
+        return ""
+    return f" ({', '.join(said)}{f': {printable(newest[0].says)}' if saw else ''})"

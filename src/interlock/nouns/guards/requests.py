@@ -97,14 +97,17 @@ def legal_guards(guards: Iterable[object]) -> tuple[g.Guard, ...]:
     return tuple(found.values())
 
 
-def check(runner: Runner | None, asked: GuardsToCheck) -> Op[GuardCheck | NoGuard]:
+def check(
+    runner: Runner | None, asked: GuardsToCheck, *, looks: bool = True
+) -> Op[GuardCheck | NoGuard]:
     """Carry a check out; without a runner, one that needs no store."""
     clock: Clock = SystemClock() if runner is None else runner.clock
     named = (yield from find_guards(asked.names)) if asked.names else []
     if isinstance(named, NoGuard):
         return named
     guards = [*asked.guards, *named]
-    return report((yield from check_now(runner, guards, clock, own_root=asked.root)))
+    results = yield from check_now(runner, guards, clock, own_root=asked.root, looks=looks)
+    return report(results)
 
 
 def _folder(root: str | os.PathLike[str] | None) -> str:

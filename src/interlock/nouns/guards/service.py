@@ -22,6 +22,7 @@ from interlock.nouns.guards import rules
 from interlock.nouns.guards.leaf_kinds import validated
 from interlock.nouns.guards.observations import (
     Observed,
+    last_observations,
     observations,
     outside_needs,
     stored_inside,
@@ -95,9 +96,16 @@ def check_now(
     clock: Clock,
     *,
     own_root: str | None = None,
+    looks: bool = True,
 ) -> Op[tuple[g.GuardResult, ...]]:
-    """Check guards by themselves; without a runner, those that ask nothing of the store."""
-    observed = yield from observations(runner, guards, clock, own_root=own_root)
+    """Check guards by themselves; without a runner, those that ask nothing of the store.
+
+    If this host does not look (``looks``), what hosts saw last counts.
+    """
+    if looks:
+        observed = yield from observations(runner, guards, clock, own_root=own_root)
+    else:
+        observed = yield from last_observations(guards, clock.wall())
     return (yield from outside(check_inside(guards, observed, clock.wall())))
 
 

@@ -139,7 +139,7 @@ def why(context: Context, name: str) -> Op[Why]:
         because = "the store has no guard of this name"
         return Why(thing=thing, blocked=False, because=because, clear=clear, state="unknown")
     runner = context.runner
-    (result,) = yield from check_now(runner, found, runner.clock)
+    (result,) = yield from check_now(runner, found, runner.clock, looks=context.looks)
     if result.result == "passed":
         reason = result.evaluation.reason
         clear = "nothing is to be done"

@@ -12,7 +12,7 @@ from interlock.errors import BadInput, StoreTrouble
 from interlock.nouns.messages import message
 from interlock.nouns.messages import query as queries
 from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
-from interlock.runtime.operation import Duration, Given, Operation, Request, option
+from interlock.runtime.operation import MOST_BODY, Duration, Given, Operation, Request, option
 
 if TYPE_CHECKING:
     from interlock.nouns.fleet.calls import FleetCalls
@@ -309,6 +309,7 @@ NOUN = Noun(
             help="ask an agent or an ability, and wait for the answer",
             request=QueryAsk,
             outcomes=(*_ANSWERS, GivenFenced),
+            most_body=2 * MOST_BODY,
             needs="agent",
             in_shell="interlock.faces.cli.message:query",
             act=_query,
@@ -328,6 +329,7 @@ NOUN = Noun(
                 queries.UnknownQuery,
                 GivenFenced,
             ),
+            most_body=2 * MOST_BODY,
             needs="agent",
             act=_reply,
             examples=('interlock reply qry_12 "https://example.org/v2" --agent bob',),
@@ -376,6 +378,7 @@ NOUN = Noun(
             help="send mail to one agent, to several or to all; the last word is the body",
             request=MessageSend,
             outcomes=(*_DIRECT, GivenFenced),
+            most_body=2 * MOST_BODY,
             needs="agent",
             act=_send,
             examples=(

@@ -64,12 +64,12 @@ class PipelineRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A pipeline that was started.
 
     ``phase`` is the name of its phase, empty before the first one.  ``since`` is when it entered
-    the phase, or ended.  ``by`` is the agent that moved it last.  ``asked`` says that an agent
-    wants it to go on, so it goes on by itself when the guard passes.  ``attempt`` counts failed
-    checks of the guard behind its phase, ``entering`` those of the guard before the next one.
-    ``grants`` are the things that it holds, and ``reason`` is why it ended.  ``gated`` says that
-    gates wait for its next step, and ``closing`` that it has ended and some of its tasks are still
-    to be cancelled.
+    the phase, or ended.  ``by`` is the agent that moved it last, ``starter`` the one that started
+    it.  ``asked`` says that an agent wants it to go on, so it goes on by itself when the guard
+    passes.  ``attempt`` counts failed checks of the guard behind its phase, ``entering`` those of
+    the guard before the next one.  ``grants`` are the things that it holds, and ``reason`` is why
+    it ended.  ``gated`` says that gates wait for its next step, and ``closing`` that it has ended
+    and some of its tasks are still to be cancelled.
     """
 
     state: PipelineState
@@ -78,6 +78,7 @@ class PipelineRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     started: float
     since: float
     by: str
+    starter: str = ""
     phase: str = ""
     attempt: int = 0
     entering: int = 0

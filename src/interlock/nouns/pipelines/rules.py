@@ -112,6 +112,7 @@ def fresh(definition: str, digest: str, by: str, now: float, trace: str = "") ->
         started=now,
         since=now,
         by=by,
+        starter=by,
         trace=trace,
     )
 

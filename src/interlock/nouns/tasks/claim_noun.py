@@ -6,7 +6,15 @@ from interlock.core.outcomes import GivenFenced
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.publish_options import JSON, Names, Task, value_or_file
-from interlock.runtime.operation import Duration, Given, Operation, Request, option, waits
+from interlock.runtime.operation import (
+    MOST_BODY,
+    Duration,
+    Given,
+    Operation,
+    Request,
+    option,
+    waits,
+)
 
 if TYPE_CHECKING:
     from interlock.nouns.fleet.calls import FleetCalls
@@ -314,6 +322,7 @@ OPERATIONS = (
             task_outcomes.TaskNotOwner,
             GivenFenced,
         ),
+        most_body=2 * MOST_BODY,
         needs="agent",
         grants=True,
         aliases=("task complete",),
