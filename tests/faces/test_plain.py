@@ -9,6 +9,7 @@ from typing import Any
 
 import apsw
 from tests.faces.shell import Shell
+from tests.faces.terminal import on_terminal
 from tests.for_each import for_each
 
 from interlock.core.safe_text import all_printable, one_line, printable, quoted
@@ -109,3 +110,22 @@ def test_an_edited_record_cannot_act_on_a_terminal(ada: Shell) -> None:
     said = ada.run("record", "log").out
     harmless(said, lines=1)
     assert SPELLED in said
+
+
+def test_an_export_cannot_act_on_a_terminal_and_is_as_it_was_in_a_pipe(ada: Shell) -> None:
+    ada.run("lock", "acquire", "merge")
+    db = apsw.Connection(str(ada.folder / ".interlock" / "store.db"))
+    entry = json.loads(db.execute("SELECT value FROM log").get)
+    evil = f"{EVIL}\x9b2J\x7f\x85\u2028\u202e\U000e0041"
+    raw = json.dumps(entry | {"agent": evil}, ensure_ascii=False).encode()
+    db.execute("UPDATE log SET value = ?", (raw,))
+    db.close()
+    piped = ada.run("record", "export").out
+    assert "\x9b2J\x7f\x85\u2028\u202e\U000e0041" in piped
+    with on_terminal(ada, "record", "export") as terminal:
+        assert terminal.ends() == 0
+    shown = terminal.seen.decode().replace("\r\n", "\n")
+    harmless(shown, lines=piped.count("\n"))
+    assert [json.loads(line) for line in shown.split("\n")[:-1]] == [
+        json.loads(line) for line in piped.split("\n")[:-1]
+    ]
