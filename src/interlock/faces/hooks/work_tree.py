@@ -24,7 +24,7 @@ def resolved(path: str, *roots: str) -> str:
     found = os.path.realpath(path)
     for root in roots:
         parts = os.path.relpath(found, os.path.realpath(root)).split(os.sep)
-        if parts[0] != os.pardir and ".git" not in parts:
+        if parts[0] != os.pardir and ".git" not in map(str.casefold, parts):
             return found
     raise BadInput(
         f"{path} leads out of the work tree, to {found}; remove the link, then run setup again"
