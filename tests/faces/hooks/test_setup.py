@@ -218,7 +218,7 @@ def test_setup_changes_nothing_outside_of_the_work_tree_through_a_link(
     assert sorted(map(str, outside.rglob("*"))) == names
 
 
-@pytest.mark.parametrize("target", [".git/x", ".git", "../shop2/x"])
+@pytest.mark.parametrize("target", [".git/x", ".git", ".interlock/config.toml", "../shop2/x"])
 def test_a_link_into_the_git_folder_leads_out_of_the_work_tree(shop: Path, target: str) -> None:
     (shop / "AGENTS.md").symlink_to(target)
     with pytest.raises(BadInput, match=r"out of the work tree, .*; remove the link"):

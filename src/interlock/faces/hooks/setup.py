@@ -128,7 +128,7 @@ class Setup:
     def _hook_path(self, path: str) -> str:
         """A hook of git: a link in its place is moved or replaced, so only its folder counts."""
         folder, name = os.path.split(path)
-        git = git_answer(self.root, "rev-parse", "--path-format=absolute", "--git-common-dir")
+        git = os.path.join(self.root, git_answer(self.root, "rev-parse", "--git-common-dir"))
         return os.path.join(work_tree.resolved(folder, self.root, git), name)
 
     # Hosts.

@@ -12,19 +12,21 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from interlock import store_location
 from interlock.errors import BadInput
 
+_NEVER_COMMITTED = frozenset((".git", store_location.FOLDER))
 LONGEST = 16 * 1024 * 1024
 _BESIDE = ".interlock-new"
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def resolved(path: str, *roots: str) -> str:
-    """The path without links; BadInput if it leads out of all of these folders, or into .git."""
+    """The path without links; BadInput if it leads out of these folders, into .git for example."""
     found = os.path.realpath(path)
     for root in roots:
         parts = os.path.relpath(found, os.path.realpath(root)).split(os.sep)
-        if parts[0] != os.pardir and ".git" not in map(str.casefold, parts):
+        if parts[0] != os.pardir and _NEVER_COMMITTED.isdisjoint(map(str.casefold, parts)):
             return found
     raise BadInput(
         f"{path} leads out of the work tree, to {found}; remove the link, then run setup again"
