@@ -86,7 +86,7 @@ class ReplyReader:
         self._size = self._elements = 0  # of this reply
 
     def feed(self, data: bytes) -> None:
-        """Take what was received."""
+        """Take the next bytes of the connection."""
         self._size += len(data)
         try:
             self._look_through(self._header + data)
