@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import apsw
+from msgspec import Struct
 from tests.faces.shell import Shell
+from tests.faces.terminal import on_terminal
 from tests.for_each import for_each
 
+from interlock import outcomes
 from interlock.core.safe_text import all_printable, one_line, printable, quoted
 from interlock.nouns.grants.lock import LockView
+from interlock.runtime.text import render, renderer
 
 EVIL = "\x1b]0;x\x07\x1b[2J\nok fake line"
 SPELLED = r"\x1b]0;x\x07\x1b[2J\nok fake line"
@@ -66,6 +72,44 @@ def test_a_copy_is_plain_to_its_depth_and_of_the_same_type() -> None:
     assert shown.lock == "a\n", "the outcome itself is as it was"
 
 
+def evil_value(wanted: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - one for each kind of type
+    """A value of this type, with EVIL for each text in it."""
+    kind, parts = get_origin(wanted), get_args(wanted)
+    if kind is Annotated:
+        return evil_value(parts[0], depth)
+    if kind is Literal:
+        return parts[0]
+    if kind in (Union, UnionType):
+        return None if depth > 2 and NoneType in parts else evil_value(parts[0], depth)
+    if kind is tuple and depth > 2:  # a claim has others
+        return ()
+    if kind is tuple:
+        parts = parts[:1] if parts[-1] is ... else parts
+        return tuple(evil_value(part, depth) for part in parts)
+    if kind is not None:  # a mapping
+        return {evil_value(parts[0], depth): evil_value(parts[1], depth)}
+    if isinstance(wanted, type) and issubclass(wanted, Struct):
+        types = get_type_hints(wanted, include_extras=True)
+        names = wanted.__struct_fields__
+        return wanted(**{name: evil_value(types[name], depth + 1) for name in names})
+    return {int: 1, float: 1.0, bool: True, NoneType: None}.get(wanted, f"{EVIL}\x9b\u202e")
+
+
+def test_no_outcome_acts_on_a_terminal() -> None:
+    rendered = 0
+    for name in outcomes.__all__:
+        kind = getattr(outcomes, name)
+        if not (isinstance(kind, type) and issubclass(kind, Struct)):
+            continue
+        with suppress(KeyError):  # some have no text
+            renderer(kind)
+            text = render(evil_value(kind))
+            harmless(text, lines=text.count("\n"))
+            assert "\nok fake" not in text, name
+            rendered += 1
+    assert rendered > 150
+
+
 def test_an_edited_holder_cannot_act_on_a_terminal(ada: Shell) -> None:
     ada.run("lock", "acquire", "merge", "--metadata", '{"a": "x\\ny"}')
     assert '{"a":"x\\ny"}' in ada.run("lock", "show", "merge").out, "a legal line break stays JSON"
@@ -109,3 +153,22 @@ def test_an_edited_record_cannot_act_on_a_terminal(ada: Shell) -> None:
     said = ada.run("record", "log").out
     harmless(said, lines=1)
     assert SPELLED in said
+
+
+def test_an_export_cannot_act_on_a_terminal_and_is_as_it_was_in_a_pipe(ada: Shell) -> None:
+    ada.run("lock", "acquire", "merge")
+    db = apsw.Connection(str(ada.folder / ".interlock" / "store.db"))
+    entry = json.loads(db.execute("SELECT value FROM log").get)
+    evil = f"{EVIL}\x9b2J\x7f\x85\u2028\u202e\U000e0041"
+    raw = json.dumps(entry | {"agent": evil}, ensure_ascii=False).encode()
+    db.execute("UPDATE log SET value = ?", (raw,))
+    db.close()
+    piped = ada.run("record", "export").out
+    assert "\x9b2J\x7f\x85\u2028\u202e\U000e0041" in piped
+    with on_terminal(ada, "record", "export") as terminal:
+        assert terminal.ends() == 0
+    shown = terminal.seen.decode().replace("\r\n", "\n")
+    harmless(shown, lines=piped.count("\n"))
+    assert [json.loads(line) for line in shown.split("\n")[:-1]] == [
+        json.loads(line) for line in piped.split("\n")[:-1]
+    ]

@@ -58,9 +58,12 @@ _members: dict[type[Struct], tuple[Member, ...]] = {}
 
 def encoded(answer: object) -> bytes:
     """An answer as one line of JSON, without its end."""
-    data = msgspec.json.encode(complete(answer))
-    text = data.decode()
-    return data if text.isprintable() else "".join(map(_spelled, text)).encode()
+    return spelled(msgspec.json.encode(complete(answer)).decode()).encode()
+
+
+def spelled(text: str) -> str:
+    """JSON without line breaks, with an escape for each character that does not print."""
+    return text if text.isprintable() else "".join(map(_spelled, text))
 
 
 def complete(value: object) -> object:

@@ -45,6 +45,8 @@ CONNECT = 3.0
 """Seconds for a connection to come about."""
 REPLY = 4.0
 """Seconds for an answer: an engine that is silent for longer is taken for frozen."""
+LARGEST_REPLY = 1 << 28
+"""Bytes of an answer: no commit has more, and a page of items has far fewer."""
 PATIENCE = 10.0
 """Seconds that a call goes on asking while the engine is away."""
 OPENING = 2.0

@@ -122,7 +122,7 @@ def _racer(url: str, where: str, number: int) -> Iterator[_Racer]:
 
     name = f"racer:{number}"
     process = subprocess.Popen(  # noqa: S603 - ourselves
-        [sys.executable, "-m", "interlock.testing.selftest", name],
+        [sys.executable, "-P", "-m", "interlock.testing.selftest", name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

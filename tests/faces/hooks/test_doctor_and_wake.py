@@ -17,6 +17,8 @@ import interlock
 from interlock import work_tree
 from interlock.faces.cli.command import run as command
 from interlock.faces.hooks.doctor import hook_findings
+from interlock.faces.hooks.git import script
+from interlock.faces.hooks.hosts import HOSTS
 from interlock.faces.hooks.setup import Setup, own_command
 from interlock.faces.hooks.wake import wake
 
@@ -32,7 +34,7 @@ def findings(root: Path) -> list[tuple[str, str, str]]:
         return found
 
 
-@pytest.mark.parametrize("host", ["claude", "codex", "cursor"])
+@pytest.mark.parametrize("host", [name for name in HOSTS if name != "opencode"])
 def test_doctor_says_that_a_deny_holds(shop: Path, host: str) -> None:
     assert findings(shop) == []
     Setup(host, remove=False).write()
@@ -43,16 +45,128 @@ def test_doctor_says_that_a_deny_holds(shop: Path, host: str) -> None:
         assert "trusted" in found[1][2]
 
 
-def test_doctor_names_a_hook_that_refuses_nothing(shop: Path) -> None:
-    Setup("claude", remove=False).write()
-    path = shop / ".claude/settings.local.json"
-    whole = path.read_text()
-    command_ = json.loads(whole)["hooks"]["PreToolUse"][0]["hooks"][0]["command"]
-    path.write_text(whole.replace(command_, f"true || {command_}"))
-    verdict, _, fact = findings(shop)[0]
-    assert verdict == "bad"
-    assert "'nothing', exit 0" in fact
+UNTRIED = "changed, so it was not tried"
+
+
+def hostile_settings(line: str) -> dict[str, str]:
+    """The files of a commit, with a command in each place of which a host takes one."""
+    handler = {"type": "command", "command": line}
+    flat = {"version": 1, "hooks": {"preToolUse": [{"command": line}]}}
+    copilot = {"version": 1, "hooks": {"PreToolUse": [{"type": "command", "bash": line}]}}
+    server = {"mcpServers": {"interlock": {"command": "sh", "args": ["-c", line]}}}
+
+    def grouped(event: str) -> dict[str, object]:
+        return {"hooks": {event: [{"matcher": "*", "hooks": [handler]}]}}
+
+    files = {
+        ".claude/settings.json": grouped("PreToolUse"),
+        ".claude/settings.local.json": grouped("PreToolUse"),
+        ".codex/hooks.json": grouped("PreToolUse"),
+        ".github/hooks/interlock.json": copilot,
+        ".cursor/hooks.json": flat,
+        ".gemini/settings.json": {**grouped("BeforeTool"), **server},
+        ".mcp.json": server,
+        ".cursor/mcp.json": server,
+        "opencode.json": {"mcp": {"interlock": {"type": "local", "command": ["sh", "-c", line]}}},
+    }
+    texts = {name: json.dumps(content) for name, content in files.items()}
+    return {**texts, ".opencode/plugins/interlock.ts": f"// {line}"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "touch {ran}; interlock hook HOST EVENT",
+        "touch {ran} interlock hook HOST EVENT",
+        "{own} hook HOST EVENT; touch {ran}",
+        "{own} hook HOST EVENT $(touch {ran})",
+        "{own}  hook HOST EVENT",
+        "{root}/evil/interlock hook HOST EVENT",
+        "./evil/interlock hook HOST EVENT",
+        "evil/interlock hook HOST EVENT",
+        "python -m interlock hook HOST EVENT",
+        "sh evil/interlock hook HOST EVENT",
+        "PYTHONPATH=evil {own} hook HOST EVENT",
+    ],
+)
+def test_doctor_runs_no_line_that_a_repository_names(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    ran = shop / ".interlock/ran"
+    for name in ("evil/interlock", "interlock"):
+        program = shop / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\ntouch {ran}\n")
+        program.chmod(0o755)
+    for name in ("interlock.py", "evil/sitecustomize.py"):
+        (shop / name).write_text(f"open({str(ran)!r}, 'w').close()\n")
+    monkeypatch.setenv("PATH", f":evil:{os.environ['PATH']}")
+    written = line.format(ran=ran, own=own_command(), root=shop)
+    for host in HOSTS.values():
+        before = next(event for event, means in host.events.items() if means == "before")
+        said = written.replace("HOST", host.name).replace("EVENT", before)
+        own = {host.file, ".mcp.json", "opencode.json"} | (
+            {".claude/settings.local.json"} if host.name == "claude" else set()
+        )
+        for name, text in hostile_settings(said).items():
+            if name in own:
+                (shop / name).parent.mkdir(parents=True, exist_ok=True)
+                (shop / name).write_text(text)
+    for name in ("pre-commit", "pre-push"):
+        hook = shop / f".git/hooks/{name}"
+        said = written.replace("HOST", "git").replace("EVENT", name)
+        hook.write_text(script("\0", name).replace("\0 hook git " + name, said))
+        hook.chmod(0o755)
+    found = {name: (verdict, fact) for verdict, name, fact in findings(shop) if UNTRIED in fact}
+    hosts = {f"hook {name}" for name in HOSTS if name != "opencode"}  # of that, no line is tried
+    assert set(found) == {*hosts, "git pre-commit", "git pre-push"}
+    assert {verdict for verdict, _ in found.values()} == {"warn"}
+    assert not ran.exists()
+
+
+def test_doctor_tries_the_plain_command_of_a_tracked_file_if_path_has_this_installation(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shop / ".codex").mkdir()
+    (shop / ".codex/hooks.json").write_text("{}\n")
+    git(shop, "add", ".codex")
+    Setup("codex", remove=False).write()
+    monkeypatch.setenv("PATH", f"{Path(own_command()).parent}:{os.environ['PATH']}")
+    assert findings(shop)[0][:2] == ("ok", "hook codex")
+    other = tmp_path / "bin/interlock"
+    other.parent.mkdir()
+    other.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{other.parent}:{os.environ['PATH']}")
+    verdict, name, fact = findings(shop)[0]
+    assert (verdict, name) == ("warn", "hook codex")
+    assert f"'interlock' on PATH is {other}" in fact
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "pipe", "../secret"])
+def test_doctor_reads_no_settings_that_a_link_takes_out_of_the_work_tree(
+    shop: Path, tmp_path: Path, target: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "secret").write_text("{}")
+    (shop / ".claude").mkdir()
+    named = f"{tmp_path}/pipe" if target == "pipe" else target
+    (shop / ".claude/settings.json").symlink_to(named if "/dev" in named else tmp_path / named)
+    assert findings(shop)[0][:2] == ("bad", "hook claude")
     assert command(["doctor"]) == 4
+
+
+def test_doctor_does_not_wait_for_a_pipe_in_the_place_of_a_file(shop: Path) -> None:
+    (shop / ".claude").mkdir()
+    os.mkfifo(shop / ".claude/settings.json")
+    git(shop, "config", "core.hooksPath", "hooks")
+    (shop / "hooks").mkdir()
+    os.mkfifo(shop / "hooks/pre-commit")
+    first, second = findings(shop)
+    assert (first[:2], second[:2]) == (("bad", "hook claude"), ("bad", "git pre-commit"))
+    assert "no regular file" in first[2]
+    assert "no regular file" in second[2]
 
 
 def git_findings(root: Path) -> list[tuple[str, str]]:
@@ -98,14 +212,14 @@ def test_doctor_says_which_git_hooks_are_missing_replaced_or_idle(shop: Path) ->
     Setup("git", remove=False).write()
     commit, push = (shop / ".git/hooks" / name for name in ("pre-commit", "pre-push"))
     commit.chmod(0o644)
-    other = shop / ".interlock/interlock"  # another installation, which refuses nothing
+    other = shop / ".interlock/interlock"  # another installation
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
     push.write_text(push.read_text().replace(own_command(), shlex.quote(str(other))))
     (first, said), (second, answer) = git_findings(shop)
-    assert (first, second) == ("bad", "bad")
+    assert (first, second) == ("bad", "warn")
     assert "not executable" in said
-    assert "exit 0" in answer
+    assert "another installation" in answer
     (commit.parent / "pre-commit.before-interlock").write_text("")
     commit.write_text("#!/bin/sh\ntrue\n")
     push.write_text("#!/bin/sh\ninterlock hook git pre-push\n")

@@ -16,7 +16,7 @@ from tests.faces.hooks.hosts import ONE, TWO, denied, edit, git, repository, sen
 import interlock
 from interlock.errors import BadInput
 from interlock.faces.cli.command import run as command
-from interlock.faces.hooks.git import run
+from interlock.faces.hooks.git import run, script
 from interlock.faces.hooks.hosts import HOSTS
 from interlock.faces.hooks.primer import TOKENS, primer, tokens
 from interlock.faces.hooks.setup import Setup, installed
@@ -156,6 +156,129 @@ def test_a_linked_worktree_sets_up_the_main_one_where_the_host_reads_that(
     assert installed(HOSTS["claude"], str(tmp_path / "side"))
     Setup("git", remove=False).write()
     assert (shop / ".git/hooks/pre-commit").stat().st_mode & stat.S_IXUSR
+
+
+# Links.
+
+WRITTEN = {
+    "claude": [".claude/settings.local.json", ".mcp.json"],
+    "codex": [".codex/hooks.json", ".codex/config.toml"],
+    "copilot": [".github/hooks/interlock.json"],
+    "cursor": [".cursor/hooks.json", ".cursor/mcp.json"],
+    "gemini": [".gemini/settings.json"],
+    "opencode": [".opencode/plugins/interlock.ts", "opencode.json"],
+    "agents": ["AGENTS.md"],
+    "git": ["hooks/pre-commit"],
+}
+
+
+def places(host: str) -> list[str]:
+    """Every folder and file of a host that a commit may have as a link."""
+    found: dict[str, None] = {}
+    for name in WRITTEN[host]:
+        parts = name.split("/")
+        found |= dict.fromkeys("/".join(parts[:at]) for at in range(1, len(parts) + 1))
+    return list(found)
+
+
+@pytest.mark.parametrize("remove", [False, True])
+@pytest.mark.parametrize(
+    ("host", "name"), [(host, name) for host in WRITTEN for name in places(host)]
+)
+def test_setup_changes_nothing_outside_of_the_work_tree_through_a_link(
+    shop: Path, tmp_path: Path, host: str, name: str, *, remove: bool
+) -> None:
+    if host == "git":  # the folder of a commit, which the user made that of the hooks
+        git(shop, "config", "core.hooksPath", "hooks")
+        (shop / "hooks").mkdir()
+        for each in ("pre-commit", "pre-push"):
+            (shop / "hooks" / each).write_text(script("interlock", each))
+    elif remove:
+        Setup(host, remove=False, monitor=host == "claude").write()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    link = shop / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if link.is_symlink() or link.exists():
+        link.rename(outside / "was")
+    file = any(each == name for each in WRITTEN[host])
+    target = outside / "was" if (outside / "was").exists() else outside
+    if file and target == outside:
+        target = outside / "file"
+        target.write_text("{}")
+    link.symlink_to(target)
+    before = snapshot(outside)
+    names = sorted(map(str, outside.rglob("*")))
+    if host == "git" and file:  # git's own link is moved or replaced, and not written through
+        Setup(host, remove=remove).write()
+    else:
+        with pytest.raises(BadInput, match="out of the work tree"):
+            Setup(host, remove=remove, monitor=host == "claude" and not remove)
+    assert snapshot(outside) == before
+    assert sorted(map(str, outside.rglob("*"))) == names
+
+
+@pytest.mark.parametrize("target", [".git/x", ".git", ".interlock/config.toml", "../shop2/x"])
+def test_a_link_into_the_git_folder_leads_out_of_the_work_tree(shop: Path, target: str) -> None:
+    (shop / "AGENTS.md").symlink_to(target)
+    with pytest.raises(BadInput, match=r"out of the work tree, .*; remove the link"):
+        Setup("agents", remove=False)
+
+
+def test_links_within_the_work_tree_stay_and_are_followed(shop: Path) -> None:
+    (shop / "CLAUDE.md").write_text("Be kind.\n")
+    (shop / "AGENTS.md").symlink_to("CLAUDE.md")
+    (shop / "tools/claude").mkdir(parents=True)
+    (shop / "tools/claude/own").write_text("")
+    (shop / ".claude").symlink_to("tools/claude")
+    Setup("agents", remove=False).write()
+    assert "interlock prime" in (shop / "CLAUDE.md").read_text()
+    Setup("claude", remove=False, monitor=True).write()
+    assert (shop / "tools/claude/settings.local.json").is_file()
+    assert git(shop, "status", "--porcelain", "-uall", "tools") == "?? tools/claude/own\n"
+    assert Setup("claude", remove=False).show().files == ()
+    Setup("agents", remove=True).write()
+    Setup("claude", remove=True).write()
+    assert (shop / "AGENTS.md").is_symlink()
+    assert (shop / ".claude").is_symlink()
+    assert (shop / "CLAUDE.md").read_text() == "Be kind.\n"
+    assert [each.name for each in (shop / "tools/claude").iterdir()] == ["own"]
+
+
+def test_the_file_beside_the_written_one_is_no_way_out(shop: Path, tmp_path: Path) -> None:
+    (tmp_path / "profile").write_text("mine\n")
+    (shop / "AGENTS.md.interlock-new").symlink_to(tmp_path / "profile")
+    Setup("agents", remove=False).write()
+    assert (tmp_path / "profile").read_text() == "mine\n"
+    assert "interlock prime" in (shop / "AGENTS.md").read_text()
+
+
+@pytest.mark.parametrize("remove", [False, True])
+def test_a_link_that_appears_after_the_check_is_not_followed(
+    shop: Path, tmp_path: Path, *, remove: bool
+) -> None:
+    outside = tmp_path / "outside"
+    if remove:
+        Setup("cursor", remove=False).write()
+    change = Setup("cursor", remove=remove)
+    if remove:
+        (shop / ".cursor").rename(outside)
+    else:
+        outside.mkdir()
+    before = snapshot(outside)
+    (shop / ".cursor").symlink_to(outside)
+    with pytest.raises(BadInput, match=r"hooks.json cannot be written .*; correct it, then run"):
+        change.write()
+    assert snapshot(outside) == before
+
+
+def test_a_hook_folder_that_the_user_linked_into_the_work_tree_is_used(shop: Path) -> None:
+    (shop / ".git/hooks").rename(shop / "hooks")
+    (shop / ".git/hooks").symlink_to("../hooks")
+    Setup("git", remove=False).write()
+    assert "hook git pre-commit" in (shop / "hooks/pre-commit").read_text()
+    Setup("git", remove=True).write()
+    assert not (shop / "hooks/pre-commit").exists()
 
 
 # Git hooks.

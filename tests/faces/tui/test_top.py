@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import pty
-import select
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +12,8 @@ from typing import Any
 
 import pytest
 from tests.faces.shell import Here, Shell
+from tests.faces.terminal import on_terminal
+from tests.faces.test_plain import EVIL, edit
 from textual.pilot import Pilot
 
 import interlock
@@ -669,31 +667,22 @@ def test_without_its_extra_it_says_what_to_install(
 
 
 def test_a_real_terminal_shows_it_and_q_ends_it_with_status_0(shell: Shell) -> None:
-    master, slave = pty.openpty()
-    environment = {**os.environ, **shell.exported, "TERM": "xterm-256color", "COLUMNS": "100"}
-    command = [str(Path(sys.executable).parent / "interlock"), "top"]
-    process = subprocess.Popen(
-        command, stdin=slave, stdout=slave, stderr=slave, cwd=shell.folder, env=environment
-    )
-    os.close(slave)
-    seen = b""
-    try:
-        ends = time.monotonic() + PATIENCE
-        while b"Nothing needs a person" not in seen:
-            assert time.monotonic() < ends, seen[-2000:]
-            if select.select([master], [], [], 0.1)[0]:
-                seen += os.read(master, 65536)
-        os.write(master, b"q")
-        ends = time.monotonic() + PATIENCE
-        while process.poll() is None:
-            assert time.monotonic() < ends
-            if select.select([master], [], [], 0.05)[0]:
-                try:
-                    os.read(master, 65536)
-                except OSError:  # the terminal is closed
-                    break
-        assert process.wait(PATIENCE) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(master)
+    with on_terminal(shell, "top") as terminal:
+        terminal.shows(b"Nothing needs a person")
+        terminal.press(b"q")
+        assert terminal.ends() == 0
+
+
+def test_no_dialog_lets_a_name_act_on_a_real_terminal(shell: Shell) -> None:
+    _, joined = shell.json("agent", "join", "--agent", "ada")
+    name = f"{EVIL}\u202e\x9b2J[@click=app.quit]"
+    edit(shell.folder, f"sessions/{joined['session']}", agent=name, host=name)
+    spelled = rb"agent/\x1b]0;x\x07\x1b[2J"
+    with on_terminal(shell, "top", "--view", "agents") as terminal:
+        terminal.shows(b"\\x1b]0;x")
+        terminal.press(b"\r")
+        terminal.shows(spelled)
+        terminal.press(b"s")
+        terminal.shows(b"Stop " + spelled)
+    for evil in ("\x1b]0;x", "\x9b", "\u202e"):
+        assert evil.encode() not in terminal.seen

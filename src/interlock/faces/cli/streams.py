@@ -5,6 +5,7 @@ A stream that follows what happens continues while stdout has a reader.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -128,8 +129,15 @@ def record_export(parsed: Parsed) -> int:
     with connected(parsed) as fleet:
         if request.out:
             return answer(parsed, fleet.act(request))
-        fleet.record.export(write, after=request.after or 0)
+        to_terminal = sys.stdout.isatty()  # the bytes that a file or a pipe gets are hashed
+        fleet.record.export(_write_spelled if to_terminal else write, after=request.after or 0)
     return 0
+
+
+def _write_spelled(lines: bytes) -> None:
+    from interlock.faces.json_output import spelled
+
+    write("\n".join(map(spelled, lines.decode().split("\n"))).encode())
 
 
 def _newest(fleet: Fleet) -> int:

@@ -1,22 +1,27 @@
 """Checks of installed hooks for ``doctor``: each one gets a real event, and has to refuse it.
 
-A path is reserved for a moment, and the command that stands in the host's file is run as the host
-runs it, with an edit of that path by another agent.  A hook that does not deny it protects nothing.
+A path is reserved for a moment, and the hook gets an edit of that path by another agent, as from
+its host.  A hook that does not deny it protects nothing.
+
+The host's file may be that of any repository.  So its command is compared with what ``setup`` of
+this installation writes, and that is run, without a shell; another command is not tried.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from interlock.core.safe_text import one_line
 from interlock.errors import InterlockError
-from interlock.faces.hooks.git_doctor import git_hook_findings
+from interlock.faces.hooks.git_doctor import git_hook_findings, untried
 from interlock.faces.hooks.hosts import BEFORE, HOSTS, Host
-from interlock.faces.hooks.setup import installed
+from interlock.faces.hooks.setup import installed, own_command
 from interlock.nouns.fleet.doctor import bad, error_finding, ok, warn
 from interlock.nouns.reservations import repository
 
@@ -39,12 +44,19 @@ def hook_findings(fleet: Fleet, folder: str = "") -> Iterator[Finding]:
 
     here, wanted = folder or os.getcwd(), False
     for host in HOSTS.values():
-        found = installed(host, here)
+        try:
+            found = installed(host, here)
+        except InterlockError as error:  # a link, or no file
+            yield error_finding(f"hook {host.name}", error)
+            continue
         wanted = wanted or bool(found)
         for path, line in found:
             try:
+                if (finding := _not_ours(host, path, line)) is not None:
+                    yield finding
+                    continue
                 with begun(fleet.store, "doctor", join=False, shared=True) as own:
-                    yield _probe(own, host, path, line)
+                    yield _probe(own, host, path)
             except (InterlockError, OSError) as error:
                 known = error if isinstance(error, InterlockError) else InterlockError(str(error))
                 yield error_finding(f"hook {host.name}", known)
@@ -55,14 +67,27 @@ def hook_findings(fleet: Fleet, folder: str = "") -> Iterator[Finding]:
     yield from git_hook_findings(fleet, wanted=wanted)
 
 
-def _probe(own: Fleet, host: Host, path: str, line: str) -> Finding:
+def _not_ours(host: Host, path: str, line: str) -> Finding | None:
+    """The finding for a command that ``setup`` of this installation does not write."""
+    what, words = f"hook {host.name}", f" hook {host.name} {_before(host)}"
+    if line == own_command() + words:
+        return None
+    if line != f"interlock{words}":  # as setup writes it into a tracked file
+        return warn(what, untried(path), f"run 'interlock setup {host.name} --yes' again")
+    program, found = shlex.split(own_command())[0], shutil.which("interlock")
+    if found is not None and os.path.realpath(found) == os.path.realpath(program):
+        return None
+    fact = f"{path}: 'interlock' on PATH is {found or 'not found'}, so it was not tried"
+    return warn(what, fact, f"put {os.path.dirname(program)} first on the PATH of the host")
+
+
+def _probe(own: Fleet, host: Host, path: str) -> Finding:
     place = repository.find()
     name = f".interlock-probe-{os.urandom(4).hex()}"
     got = own.reservations.reserve(name, ttl=60, reason="doctor tries the hook")
     try:
-        done = subprocess.run(  # noqa: S602 - the command of the host's own file, as it runs it
-            line,
-            shell=True,
+        done = subprocess.run(  # noqa: S603 - ourselves
+            [*shlex.split(own_command()), "hook", host.name, _before(host)],
             input=json.dumps(_payload(host, place.root, name)),
             capture_output=True,
             text=True,
@@ -83,7 +108,6 @@ def _probe(own: Fleet, host: Host, path: str, line: str) -> Finding:
 
 
 def _payload(host: Host, root: str, name: str) -> dict[str, object]:
-    before = next(event for event, means in host.events.items() if means == BEFORE)
     tool = min(host.edits)
     arguments: dict[str, str] = {"file_path": f"{root}/{name}"}
     if host.name == "codex":
@@ -91,13 +115,17 @@ def _payload(host: Host, root: str, name: str) -> dict[str, object]:
     return {
         "session_id": "doctor-probe",
         "conversation_id": "doctor-probe",
-        "hook_event_name": before,
+        "hook_event_name": _before(host),
         "cwd": root,
         "workspace_roots": [root],
         "tool_name": tool,
         "tool_use_id": "doctor",
         "tool_input": arguments,
     }
+
+
+def _before(host: Host) -> str:
+    return next(event for event, means in host.events.items() if means == BEFORE)
 
 
 def _denies(text: str, name: str) -> bool:

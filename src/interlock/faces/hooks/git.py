@@ -10,7 +10,6 @@ A commit or a push with files of a store is refused, too, with or without a stor
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ from interlock.core.safe_text import one_line
 from interlock.core.validate import span
 from interlock.errors import BadInput, InterlockError, StoreMissing
 from interlock.faces.hooks.actions import EDITING
+from interlock.faces.hooks.tree_files import read_bytes
 from interlock.nouns.merges.store_files import (
     RAW,
     TrackedFile,
@@ -95,23 +95,12 @@ def git_hooks(root: str, command: str, notes: list[str], *, remove: bool) -> Ite
             continue
         if old is not None and not ours:
             yield HookFile(path + BEFORE, earlier, old, path)
-        yield HookFile(path, old, _script(command, name))
+        yield HookFile(path, old, script(command, name))
 
 
-def _script(command: str, name: str) -> str:
+def script(command: str, name: str) -> str:
+    """The hook of this name that ``setup git`` writes."""
     return _SCRIPT.format(mark=MARK, command=command, name=name, before=BEFORE)
-
-
-def is_unchanged(text: str, name: str) -> bool:
-    """Whether a script is just what ``setup git`` writes, for any installation of Interlock."""
-    head, tail = _script("\0", name).split("\0")
-    command = text.removeprefix(head).removesuffix(tail)
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return False
-    ours = words[1:] == ["-m", "interlock"] or [*map(os.path.basename, words)] == ["interlock"]
-    return ours and text == _script(shlex.join(words), name)
 
 
 def run(name: str) -> int:
@@ -315,10 +304,8 @@ def git_answer(folder: str, *words: str) -> str:
 def read_hook(path: str) -> str | None:
     """The text of a hook; None if there is none."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
+        data = read_bytes(path)
+        return None if data is None else data.decode("utf-8", "surrogateescape")
     except OSError as error:
         raise BadInput(
             f"{path} cannot be read: {error}; correct it, then run setup again"

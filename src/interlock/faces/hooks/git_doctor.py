@@ -1,9 +1,9 @@
 """Checks of the git hooks for ``doctor``: are they installed, do they run, do they refuse.
 
-A path is reserved for a moment, and a copy of the script is run as git runs it, with a commit or a
-push of that path by another agent.  It is a copy, so that a hook that was there before it does not
-run; the commit is made in a folder of objects of its own, so that the repository stays as it is.  A
-script that was changed is not run: its own lines may do anything.
+A path is reserved for a moment, and the command of the script is run as the script runs it, with a
+commit or a push of that path by another agent.  A hook that was there before does not run, and the
+commit is made in a folder of objects of its own, so that the repository stays as it is.  A script
+that this installation did not write is not tried: its lines may do anything.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from interlock.faces.hooks.git import (
     MARK,
     NAMES,
     git_answer,
-    is_unchanged,
     read_hook,
+    script,
     tracked_store_files,
 )
 from interlock.faces.hooks.setup import own_command
@@ -65,12 +65,17 @@ def git_hook_findings(fleet: Fleet, *, wanted: bool) -> Iterator[Finding]:
         return
     folder = os.path.join(root, git_answer(root, "rev-parse", "--git-path", "hooks"))
     paths = {name: os.path.join(folder, name) for name in NAMES}
-    texts = {name: read_hook(path) or "" for name, path in paths.items()}
-    if not wanted and not any(_calls_us(texts[name], name) for name in NAMES):
-        return
+    texts = {}
     for name, path in paths.items():
         try:
-            yield _finding(fleet, root, name, path, texts[name])
+            texts[name] = read_hook(path) or ""
+        except InterlockError as error:
+            yield error_finding(f"git {name}", error)
+    if not wanted and not any(_calls_us(text, name) for name, text in texts.items()):
+        return
+    for name, text in texts.items():
+        try:
+            yield _finding(fleet, root, name, paths[name], text)
         except (InterlockError, OSError, subprocess.SubprocessError) as error:
             known = error if isinstance(error, InterlockError) else InterlockError(str(error))
             yield error_finding(f"git {name}", known)
@@ -98,14 +103,19 @@ def _finding(fleet: Fleet, root: str, name: str, path: str, text: str) -> Findin
     if MARK not in text:
         fact = f"{path} of another tool calls it; whether it refuses was not tried"
         return warn(what, fact, "commit a file that another agent has reserved to try it")
-    if not is_unchanged(text, name):
-        fact = f"{path} was changed after 'interlock setup git' wrote it, so it was not tried"
+    if text != script(own_command(), name):
+        fact = untried(path)
         remedy = f"move your own lines to {shlex.quote(path + BEFORE)}, then run '{_INSTALL}'"
         return warn(what, fact, remedy)
-    return _tried(fleet, root, name, path, text)
+    return _tried(fleet, root, name, path)
 
 
-def _tried(fleet: Fleet, root: str, name: str, path: str, text: str) -> Finding:
+def untried(path: str) -> str:
+    """Why a hook in a file of the repository is not run: only what setup writes is."""
+    return f"{path} is of another installation, or was changed, so it was not tried"
+
+
+def _tried(fleet: Fleet, root: str, name: str, path: str) -> Finding:
     from interlock.client import begun
 
     reserved = f".interlock-probe-{os.urandom(4).hex()}"
@@ -114,11 +124,10 @@ def _tried(fleet: Fleet, root: str, name: str, path: str, text: str) -> Finding:
         begun(fleet.store, "doctor", join=False, shared=True) as own,
     ):
         environment, given = _probe(root, folder, reserved, name)
-        script = _copy(text, os.path.join(folder, name))
         got = own.reservations.reserve(reserved, ttl=60, reason="doctor tries the hook")
         try:
-            done = subprocess.run(  # noqa: S603 - our own script
-                [script, "origin", "origin"],
+            done = subprocess.run(  # noqa: S603 - ourselves
+                [*shlex.split(own_command()), "hook", "git", name],
                 cwd=root,
                 env=environment,
                 input=given,
@@ -136,14 +145,6 @@ def _tried(fleet: Fleet, root: str, name: str, path: str, text: str) -> Finding:
     said = one_line(done.stderr.strip() or "nothing")[:120]
     fact = f"{path}: a {name[4:]} of a reserved file got {said!r}, exit {done.returncode}"
     return bad(f"git {name}", fact, f"run '{_INSTALL}' again")
-
-
-def _copy(text: str, path: str) -> str:
-    """Write the very text that was compared, as a program."""
-    with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        file.write(text)
-    os.chmod(path, 0o700)
-    return path
 
 
 def _probe(root: str, folder: str, path: str, name: str) -> tuple[dict[str, str], str]:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from interlock.errors import BadInput
 from interlock.faces.hooks.git import git_answer
+from interlock.faces.hooks.tree_files import read_bytes
 
 Settings: TypeAlias = dict[str, Any]
 _OWN = re.compile(r"\binterlock\b.* hook (\w+)")
@@ -118,10 +119,8 @@ def without_block(text: str, begin: str, finish: str) -> str:
 def read_text(path: str) -> str | None:
     """The text of a file; None if there is none."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
+        data = read_bytes(path)
+        return None if data is None else data.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(
             f"{path} cannot be read: {error}; correct it, then run setup again"

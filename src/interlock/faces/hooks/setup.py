@@ -19,7 +19,7 @@ from contextlib import suppress
 
 from interlock import git_command
 from interlock.errors import BadInput
-from interlock.faces.hooks import claude_plugin
+from interlock.faces.hooks import claude_plugin, tree_files
 from interlock.faces.hooks.git import git_answer, git_hooks
 from interlock.faces.hooks.hosts import AFTER, BEFORE, END, HOSTS, STOP, Host
 from interlock.faces.hooks.main import WAKE
@@ -66,17 +66,18 @@ class Setup:
         self.remove = remove
         self._with_monitor = monitor and not remove
         here = os.path.abspath(folder or os.getcwd())
-        self.main = git_command.main_worktree(here) or here
-        self.root = worktree_root(here)
+        self.main = os.path.realpath(git_command.main_worktree(here) or here)
+        self.root = os.path.realpath(worktree_root(here))
         self.notes: list[str] = []
         self._old: dict[str, str | None] = {}
         self._new: dict[str, str | None] = {}
         self._moved: dict[str, str] = {}
         if host == "git":
             for each in git_hooks(self.root, own_command(), self.notes, remove=remove):
-                self._old[each.path], self._new[each.path] = each.old, each.new
+                path = self._hook_path(each.path)
+                self._old[path], self._new[path] = each.old, each.new
                 if each.source:
-                    self._moved[each.path] = each.source
+                    self._moved[path] = self._hook_path(each.source)
         elif host == "agents":
             self._instructions("AGENTS.md")
         else:
@@ -102,27 +103,33 @@ class Setup:
         """Write it."""
         files = self.files
         for path in files:
-            new = self._new[path]
-            if path in self._moved:
-                os.replace(self._moved[path], path)
-                continue
-            if new is None:
-                with suppress(FileNotFoundError):  # it was moved
-                    os.remove(path)
-                if os.path.join("", claude_plugin.FOLDER, "") in path:
-                    with suppress(OSError):  # other files of it are still there
-                        os.removedirs(os.path.dirname(path))
-                continue
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            beside = f"{path}.interlock-new"
-            with open(beside, "w", encoding="utf-8") as file:
-                file.write(new)
-            runs = new.startswith("#!")
-            os.chmod(beside, 0o755 if runs else mode(path))
-            os.replace(beside, path)
+            try:
+                self._write(path, self._new[path])
+            except OSError as error:
+                why = error.strerror
+                raise BadInput(
+                    f"{path} cannot be written ({why}); correct it, then run setup again"
+                ) from None
         if not self.remove:
             self._exclude(files)
         return SetUp(host=self.host, files=files, notes=tuple(self.notes), removed=self.remove)
+
+    def _write(self, path: str, new: str | None) -> None:
+        if path in self._moved:
+            tree_files.move(self._moved[path], os.path.basename(path))
+        elif new is not None:
+            tree_files.write(path, new, 0o755 if new.startswith("#!") else mode(path))
+        else:
+            tree_files.remove(path)
+            if os.path.join("", os.path.basename(claude_plugin.FOLDER), "") in path:
+                with suppress(OSError):  # other files of it are still there
+                    os.removedirs(os.path.dirname(path))
+
+    def _hook_path(self, path: str) -> str:
+        """A hook of git: a link in its place is moved or replaced, so only its folder counts."""
+        folder, name = os.path.split(path)
+        git = os.path.join(self.root, git_answer(self.root, "rev-parse", "--git-common-dir"))
+        return os.path.join(tree_files.resolved(folder, self.root, git), name)
 
     # Hosts.
 
@@ -136,7 +143,7 @@ class Setup:
                 self._json(self.root, HOSTS["copilot"].file, self._no_second, only_existing=True)
             case "codex":
                 self._json(self.main, host.file, self._claude_shaped(host))
-                self._toml(os.path.join(self.main, ".codex/config.toml"))
+                self._toml(tree_files.resolved(f"{self.main}/.codex/config.toml", self.main))
                 self._after(
                     "open /hooks in Codex and trust the hooks: it skips others without a word",
                     "the sandbox lets commands write .interlock of this folder only; from a"
@@ -251,16 +258,16 @@ class Setup:
 
     def _monitor_files(self) -> None:
         """The files of the plugin; without --monitor one that is there gets the newest command."""
-        root = os.path.join(self.main, claude_plugin.FOLDER)
         for name, text in claude_plugin.plugin_files(own_command()).items():
-            path = os.path.join(root, name)
+            path = os.path.join(self.main, claude_plugin.FOLDER, name)
+            path = tree_files.resolved(path, self.main)
             if self._with_monitor or read_text(path) is not None:
                 self._change(path, None if self.remove else text)
         if self._with_monitor:
             self._after("Claude Code asks whether to install the plugin when it starts here next")
 
     def _plugin(self, host: Host) -> None:
-        path = os.path.join(self.root, host.file)
+        path = tree_files.resolved(os.path.join(self.root, host.file), self.root)
         command = json.dumps([*shlex.split(own_command()), "hook", host.name])
         self._change(path, None if self.remove else _PLUGIN.replace("COMMAND", command))
 
@@ -273,12 +280,12 @@ class Setup:
         *changes: Callable[[Settings, str], None],
         only_existing: bool = False,
     ) -> None:
-        path = os.path.join(root, name)
+        path = tree_files.resolved(os.path.join(root, name), root)
         old = read_text(path)
         if old is None and (self.remove or only_existing):
             return
         settings = parsed(path, old or "{}")
-        command = "interlock" if is_tracked(root, name) else own_command()
+        command = "interlock" if is_tracked(root, path) else own_command()
         before = json.dumps(settings)
         for change in changes:
             change(settings, command)
@@ -308,7 +315,7 @@ class Setup:
         self._change(path, rest if rest.strip() else None)
 
     def _instructions(self, name: str) -> None:
-        path = os.path.join(self.root, name)
+        path = tree_files.resolved(os.path.join(self.root, name), self.root)
         rest = without_block(read_text(path) or "", BEGIN, FINISH)
         if not self.remove:
             rest = f"{rest.rstrip()}\n\n{INSTRUCTIONS}" if rest.strip() else INSTRUCTIONS
@@ -319,7 +326,8 @@ class Setup:
         self._new[path] = new
 
     def _has_hooks(self, name: str, host: str) -> bool:
-        text = read_text(os.path.join(self.main, name)) or ""
+        path = tree_files.resolved(os.path.join(self.main, name), self.main)
+        text = read_text(path) or ""
         return any(names_host(line, host) for line in text.splitlines())
 
     def _exclude(self, files: tuple[str, ...]) -> None:
@@ -335,14 +343,13 @@ class Setup:
             new = [f"/{name}" for name in names if not is_tracked(root, name)]
             if not folder or not new:
                 continue
-            path = os.path.join(root, folder)
+            path = os.path.realpath(os.path.join(root, folder))
             old = read_text(path) or ""
             missing = [name for name in new if name not in old.splitlines()]
             if missing:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                with open(path, "a", encoding="utf-8") as file:
-                    gap = "" if not old or old.endswith("\n") else "\n"
-                    file.write(gap + "".join(f"{name}\n" for name in missing))
+                gap = "" if not old or old.endswith("\n") else "\n"
+                new_text = old + gap + "".join(f"{name}\n" for name in missing)
+                tree_files.write(path, new_text, mode(path))
 
 
 def _waker(line: str) -> Settings:
@@ -357,7 +364,8 @@ def own_command() -> str:
     beside = os.path.join(os.path.dirname(sys.executable), "interlock")
     if os.access(beside, os.X_OK):
         return shlex.quote(beside)
-    return f"{shlex.quote(sys.executable)} -m interlock"
+    # A host starts it in the work tree: without -P, Python imports from there.
+    return f"{shlex.quote(sys.executable)} -P -m interlock"
 
 
 def installed(host: Host, folder: str) -> list[tuple[str, str]]:
@@ -367,9 +375,11 @@ def installed(host: Host, folder: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for root in dict.fromkeys((worktree_root(folder), main)):
         for name in sorted(names if host.name == "claude" else {host.file}):
-            path = os.path.join(root, name)
+            if name.endswith(".ts"):
+                continue
+            path = tree_files.resolved(os.path.join(root, name), root)
             text = read_text(path)
-            if text is None or name.endswith(".ts"):
+            if text is None:
                 continue
             try:
                 hooks = json.loads(text).get("hooks", {})

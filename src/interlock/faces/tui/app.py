@@ -357,7 +357,7 @@ class TopApp(App[None]):
             event.stop()
             word = "why" if key == "w" else "history"
             question = self._question = (self.row.key, word)
-            self._detail(f"{word} of {self.row.thing} ...")
+            self._detail(f"{word} of {self.row.name} ...")
             explain(
                 self._opens,
                 self.row.thing,

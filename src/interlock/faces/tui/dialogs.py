@@ -71,7 +71,7 @@ def _named(row: TableRow, action: Action) -> str:
     """The row, and which of several holders the action is about."""
     own = row.action(action.key) or action
     holder = own.given.get("holder")
-    return f"{row.thing or row.cells[0]}{f' of {one_line(holder)}' if holder else ''}"
+    return f"{row.name}{f' of {one_line(holder)}' if holder else ''}"
 
 
 _PLACEHOLDERS = {"reason": "the reason, which is recorded and shown", "text": "your answer"}
@@ -89,7 +89,7 @@ class ActionMenu(ModalScreen[Action | None]):
     def compose(self) -> ComposeResult:
         """The list."""
         with Vertical():
-            yield Static(Text(self._row.thing or self._row.cells[0]), classes="title")
+            yield Static(Text(self._row.name), classes="title")
             yield OptionList(
                 *[
                     Option(Text.assemble((f" {each.key} ", "reverse"), f" {each.label}"))

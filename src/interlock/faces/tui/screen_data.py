@@ -1,6 +1,6 @@
 """What the screen shows, as data: rows of cells, and the declared operations that help with a row.
 
-Text comes from any client of the store, so every cell is made printable here.
+Text comes from any client of the store, so every cell and every name is made printable here.
 """
 
 from __future__ import annotations
@@ -140,6 +140,11 @@ class TableRow(Struct, frozen=True, kw_only=True):
     thing: str = ""
     detail: str = ""
     actions: tuple[Action, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its thing, as it is shown."""
+        return one_line(self.thing[:LONGEST]) or self.cells[0]
 
     def has(self, words: Sequence[str]) -> bool:
         """Whether it has all of these words, in lower case."""

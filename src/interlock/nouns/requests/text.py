@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from interlock.core.safe_text import printable
 from interlock.core.validate import quote
 from interlock.runtime.text import ago, as_json, lasting, listed, since, table
 
@@ -102,7 +103,7 @@ def _answered(outcome: out.RequestAnswered, paint: Paint) -> str:
 
 def _failed(outcome: out.RequestFailed, paint: Paint) -> str:
     by = f"{outcome.executed_by} of {outcome.from_swarm}"
-    return f"{paint('red', 'failed')} at {by}: {outcome.error}"
+    return f"{paint('red', 'failed')} at {by}: {printable(outcome.error)}"
 
 
 def _open(outcome: out.RequestOpen, paint: Paint) -> str:

@@ -89,6 +89,8 @@ def translated(where: str, code: str, details: str) -> Exception:
     for part, kind in _NOTHING_HAPPENED.items():
         if part in details:
             return kind(short)
+    if "Received message larger than max" in details:  # by this client: it may have had an effect
+        return Unanswered(short)
     if "database space exceeded" in details:
         return full(where, "its database is at the quota")
     wrong = next((wrong for part, wrong in _WRONG.items() if part in details), _CODES.get(code))

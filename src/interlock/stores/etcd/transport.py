@@ -29,7 +29,7 @@ from interlock.steps import finish_future
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.errors import SILENT, AuthDisabled, TokenExpired, translated
-from interlock.stores.network import CONNECT, REPLY, Unanswered, Unsent
+from interlock.stores.network import CONNECT, LARGEST_REPLY, REPLY, Unanswered, Unsent
 
 # gRPC's core writes remarks about connections to stderr; a command of Interlock prints one line
 # about what is wrong.  gRPC reads its setting once, so the environment is restored afterwards for
@@ -79,7 +79,7 @@ ANSWERS: dict[str, Any] = {
 _OPTIONS = (
     ("grpc.enable_retries", 0),  # a commit must never be sent twice
     ("grpc.use_local_subchannel_pool", 1),  # a new channel is a new connection
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_receive_message_length", LARGEST_REPLY),
     ("grpc.max_send_message_length", -1),
     ("grpc.min_reconnect_backoff_ms", int(CONNECT * 1000)),  # also the limit for connecting
     ("grpc.initial_reconnect_backoff_ms", 50),

@@ -133,7 +133,7 @@ class LoopConnection:
             while (reply := reader.gets()) is not False:
                 self.received(reply)
         except (ProtocolError, LookupError, TypeError) as error:
-            self.end(f"it does not speak our language ({error})")
+            self.end(f"it does not speak Redis ({error})")
             return
         if self._connection.tls and not self.ended and self._connection.sock.pending():  # type: ignore[attr-defined]
             self.loop.call_soon(self._again)  # decrypted already: the selector sees nothing

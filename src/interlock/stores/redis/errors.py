@@ -161,6 +161,11 @@ def _lacking(text: str) -> tuple[str, ...]:
     return (KEYS,) if "key" in text else ()
 
 
+def no_redis(where: str) -> StoreUnsuitable:
+    """The error of a server whose answers are not those of Redis."""
+    return StoreUnsuitable(f"{where} is not a Redis server; see the host and the port")
+
+
 def newer(number: str, where: str) -> StoreNewer:
     """The error of a store that a later version wrote."""
     return StoreNewer(

@@ -19,7 +19,7 @@ from interlock.store import Durability, Finding, finding
 from interlock.stores.address import Address
 from interlock.stores.marks import mark_facts
 from interlock.stores.network import Unsent
-from interlock.stores.redis.errors import meaning, newer
+from interlock.stores.redis.errors import meaning, newer, no_redis
 from interlock.stores.redis.scripts import Argument, pack
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def facts(raw: bytes) -> dict[str, str]:
 
 def _version(info: dict[str, str], where: str) -> tuple[str, str]:
     if "redis_version" not in info:
-        raise StoreUnsuitable(f"{where} is not a Redis server; see the host and the port")
+        raise no_redis(where)
     if "valkey_version" in info:
         return "valkey", info["valkey_version"]  # all of them are new enough
     version = info["redis_version"]

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 from hiredis import ProtocolError, Reader, ReplyError
 
-from interlock.errors import StoreReadOnly, StoreRefused, StoreUnsuitable
+from interlock.errors import StoreReadOnly, StoreRefused
 from interlock.stores.address import Address
-from interlock.stores.network import CONNECT, REPLY, Unanswered, Unsent
-from interlock.stores.redis.errors import MovedToNode, RequestTooLate, meaning
+from interlock.stores.network import CONNECT, LARGEST_REPLY, REPLY, Unanswered, Unsent
+from interlock.stores.redis.errors import MovedToNode, RequestTooLate, meaning, no_redis
 from interlock.stores.redis.scripts import pack
 from interlock.stores.redis.server import ServerFacts, greeting, server_facts
 
@@ -44,6 +44,9 @@ LATEST = 10_000_000
 Its sender listens for four seconds, and what it knows of the server's clock is at most as old as
 an answer: a later reply has no listener.
 """
+MOST_ELEMENTS = 1 << 20
+_VALUE, _ARRAY, _LINES = ord("$"), ord("*"), b"+-:"
+"""How an answer begins in the version of the protocol that Interlock speaks."""
 _IDLE = 16
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _KEEPALIVE = [
@@ -68,6 +71,62 @@ def boot_time() -> float:
     return time.clock_gettime(_CLOCK)
 
 
+class ReplyReader:
+    """Parses replies; ProtocolError if one is larger than Interlock ever asks for.
+
+    The parser makes an array as long as the server announces it, and collects what has no end.  So
+    what arrives is looked through first, header by header; payloads are skipped.
+    """
+
+    def __init__(self) -> None:
+        self._reader = Reader()
+        self.has_data = self._reader.has_data
+        self._header = b""  # the beginning of one
+        self._skipped = 0  # bytes of a payload that are still to come
+        self._size = self._elements = 0  # of this reply
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the connection."""
+        self._size += len(data)
+        try:
+            self._look_through(self._header + data)
+        except ValueError:
+            raise ProtocolError("a length that is no number") from None
+        if self._elements > MOST_ELEMENTS:
+            raise ProtocolError(f"an answer of more than {MOST_ELEMENTS} elements")
+        if max(self._size, self._skipped) > LARGEST_REPLY:
+            raise ProtocolError(f"an answer of more than {LARGEST_REPLY >> 20} MiB")
+        if len(self._header) > _CHUNK:
+            raise ProtocolError("a line without an end")
+        self._reader.feed(data)
+
+    def _look_through(self, text: bytes) -> None:
+        at, ends, find = self._skipped, len(text), text.find
+        while at < ends:
+            kind, line = text[at], find(b"\r", at)
+            if line < 0:
+                break
+            if kind == _VALUE:
+                size = int(text[at + 1 : line])
+                at = line + 4 + size if size >= 0 else line + 2
+                continue
+            if kind == _ARRAY:
+                self._elements += 1 + max(0, int(text[at + 1 : line]))
+            elif kind not in _LINES:
+                raise ProtocolError("an answer of another kind")
+            elif (line := find(b"\r\n", at)) < 0:
+                break
+            at = line + 2
+        self._header, self._skipped = text[at:], max(0, at - ends)
+
+    def gets(self) -> Any:  # noqa: ANN401 - any reply of the server
+        """The next reply; False if it is not complete."""
+        reply = self._reader.gets()
+        if reply is not False:
+            self._size = self._elements = 0
+        return reply
+
+
 class Connection:
     """One socket and the parser of what comes from it."""
 
@@ -78,7 +137,7 @@ class Connection:
         self.endpoint = endpoint
         self.tls = tls
         self.busy = True  # a thread waits for it, and will close it when it ends
-        self.reader = Reader()
+        self.reader = ReplyReader()
         self._recv = sock.recv
         self._send = sock.send
         self._poll = select.poll()
@@ -127,7 +186,10 @@ class Connection:
             raise Unanswered(reason(error)) from error
         if not data:
             raise Unanswered("it closed the connection")
-        self.reader.feed(data)
+        try:
+            self.reader.feed(data)
+        except ProtocolError as error:
+            raise Unanswered(f"it does not speak Redis ({error})") from error
 
     def readable(self, seconds: float) -> bool:
         """Whether there is something to receive, or the end, within this time."""
@@ -378,12 +440,17 @@ class RedisTransport:
             connection.send(b"".join([pack(command) for command in commands]))
             replies = [self._first(connection), *(connection.receive() for _ in commands[1:])]
         except Unanswered as error:
+            if isinstance(error.__cause__, ProtocolError):
+                raise no_redis(self.where) from error
             self._refuse_without_certificate(connection, error)
             raise Unsent(str(error)) from error
         for reply in replies:
             if isinstance(reply, ReplyError) and str(reply).startswith("MOVED "):
                 raise self.meaning(reply)
-        server = server_facts(replies, self._address)
+        try:
+            server = server_facts(replies, self._address)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise no_redis(self.where) from error
         self.learn(server.now)
         self._welcome(server)
 
@@ -392,10 +459,6 @@ class RedisTransport:
         try:
             reply = connection.receive()
         except Unanswered as error:
-            if isinstance(error.__cause__, ProtocolError):
-                raise StoreUnsuitable(
-                    f"{self.where} is not a Redis server; see the host and the port"
-                ) from error
             self._refuse_plain_text(connection, error)
             raise
         if isinstance(reply, ReplyError):

@@ -330,12 +330,15 @@ class BlockingSubscription:
         self._channels = frozenset(channels)
         unconfirmed = set(channels)
         connection.send(pack(("SUBSCRIBE", *channels)))
-        while unconfirmed:
-            reply = connection.receive()
-            if isinstance(reply, ReplyError):
-                raise self._transport.meaning(reply)
-            if reply[0] == b"subscribe":
-                unconfirmed.discard(reply[1])
+        try:
+            while unconfirmed:
+                reply = connection.receive()
+                if isinstance(reply, ReplyError):
+                    raise self._transport.meaning(reply)
+                if reply[0] == b"subscribe":
+                    unconfirmed.discard(reply[1])
+        except (LookupError, TypeError) as error:
+            raise Unanswered(f"it does not speak Redis ({error})") from error
         self.silence.end(time.monotonic())
         connection.busy = False
 
@@ -406,6 +409,6 @@ class BlockingSubscription:
             while (reply := reader.gets()) is not False:
                 if reply[0] == b"message" and reply[1] in self._channels:
                     found.append(reply[2])
-        except ProtocolError as error:
-            raise Unanswered(str(error)) from error
+        except (ProtocolError, LookupError, TypeError) as error:
+            raise Unanswered(f"it does not speak Redis ({error})") from error
         return found
