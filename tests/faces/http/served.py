@@ -37,17 +37,23 @@ class _UnixConnection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self._path)  # with a limit, it fails while the queue is full
         self.sock.settimeout(PATIENCE)
-        self.sock.connect(self._path)
 
 
 class Served:
     """One server; it listens on a free port of this machine, or on a Unix socket."""
 
-    def __init__(self, folder: Path, *options: str, environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        environment: dict[str, str],
+        wrapper: tuple[str, ...] = (),
+    ) -> None:
         where = () if {"--port", "--socket"} & set(options) else ("--port", "0")
         self.process = subprocess.Popen(
-            [*COMMAND, "up", "--json", *where, *options],
+            [*wrapper, *COMMAND, "up", "--json", *where, *options],
             cwd=folder,
             env=environment,
             stdout=subprocess.PIPE,
@@ -183,9 +189,10 @@ class Events:
 
 
 @contextmanager
-def served(shell: Shell, *options: str) -> Iterator[Served]:
+def served(shell: Shell, *options: str, wrapper: tuple[str, ...] = ()) -> Iterator[Served]:
     """A server of a store for a while."""
-    server = Served(shell.folder, *options, environment=shell.environment())
+    environment = shell.environment()
+    server = Served(shell.folder, *options, environment=environment, wrapper=wrapper)
     try:
         yield server
     finally:

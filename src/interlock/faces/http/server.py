@@ -13,6 +13,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from interlock import store_location
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from interlock.faces.cli.parse import Parsed
     from interlock.faces.http.access import Access, StoreTokens
     from interlock.faces.http.app import WebServer
+    from interlock.faces.http.connections import Listener
     from interlock.nouns.fleet.server_noun import UpRequest
     from interlock.steps import Op
     from interlock.store import Store
@@ -54,6 +56,7 @@ _UVICORN: dict[str, Any] = {
     "server_header": False,
     "date_header": True,
     "timeout_keep_alive": 30,
+    "ws": "none",
     "timeout_graceful_shutdown": _PATIENCE,
     "h11_max_incomplete_event_size": 64 * 1024,
 }
@@ -174,10 +177,17 @@ def _shown(url: str) -> bool:
     return False
 
 
-async def _serve(server: WebServer, bound: socket.socket, address: str) -> None:
+async def _serve(server: WebServer, bound: Listener, address: str) -> None:
     import uvicorn
 
     from interlock.faces.http.app import make_app
+    from interlock.faces.http.connections import (
+        BACKLOG,
+        Connection,
+        Connections,
+        OnceAMinute,
+        most_connections,
+    )
 
     class Uvicorn(uvicorn.Server):
         """Ends the streams first; by itself uvicorn would wait for them without limit."""
@@ -200,7 +210,15 @@ async def _serve(server: WebServer, bound: socket.socket, address: str) -> None:
                 for each, handler in before.items():
                     signal.signal(each, handler)
 
-    config = uvicorn.Config(make_app(server), **_UVICORN)
+    connections = Connections(most_connections())
+    bound.exhausted = partial(connections.make_room, BACKLOG)
+    OnceAMinute().attach()
+    config = uvicorn.Config(
+        make_app(server),
+        http=partial(Connection, connections),  # type: ignore[arg-type]  # it makes protocols
+        backlog=BACKLOG,
+        **_UVICORN,
+    )
     server.start(address)
     await Uvicorn(config).serve(sockets=[bound])
 
@@ -209,17 +227,19 @@ def _opened(place: str) -> Store:
     return open_store(place, create=False)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bound(host: str, port: int) -> Listener:
     """A socket that listens at an address, or an error that says what to do."""
+    from interlock.faces.http.connections import BACKLOG, Listener
+
     name = host.strip("[]")
     family = socket.AF_INET6 if ":" in name else socket.AF_INET
     # asyncio sends small writes at once (TCP_NODELAY) only if the socket names its protocol; else
     # each answer, which is two writes, would wait 40 ms for an acknowledgement.
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((name, port))
-        bound.listen(2048)
+        bound.listen(BACKLOG)
     except (OSError, UnicodeError, OverflowError) as error:
         bound.close()
         said = getattr(error, "strerror", None) or str(error)
@@ -228,17 +248,19 @@ def _bound(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _bound_unix(path: str) -> socket.socket:
+def _bound_unix(path: str) -> Listener:
     """A Unix socket that its owner alone may use; one that no server has is replaced."""
+    from interlock.faces.http.connections import BACKLOG, Listener
+
     if os.path.exists(path) and not _is_dead_socket(path):
         raise BadInput(f"{path} is in use, or is no socket; name another --socket")
     with suppress(FileNotFoundError):
         os.unlink(path)
-    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    bound = Listener(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:
         bound.bind(path)
-        bound.listen(2048)
+        bound.listen(BACKLOG)
     except OSError as error:
         bound.close()
         said = error.strerror or str(error)
