@@ -184,7 +184,7 @@ class Shell:
         self._folder = folder / "shop"
         self._folder.mkdir()
         self._out = folder / "out"
-        foreign = ("INTERLOCK", "IF_ETCD", "ETCD", "XDG_DATA_HOME")
+        foreign = ("INTERLOCK", "IF_ETCD", "ETCD", "XDG_DATA_HOME", "XDG_STATE_HOME")
         own = {key: os.environ[key] for key in os.environ if not key.startswith(foreign)}
         # Git must not read the settings of the user who runs the test.
         own |= {"HOME": str(folder), "GIT_CONFIG_GLOBAL": str(folder / "gitconfig")}

@@ -1,6 +1,7 @@
 """Folders of this user, outside of any store, that no other user may change.
 
-A folder has a variable of its own, or it is below the folder for data of the XDG specification:
+A folder has a variable of its own, or it is below a folder of the XDG specification, for data or
+for state (``XDG_STATE_HOME``, ``~/.local/state``), which is worth less and may be made again:
 
     $INTERLOCK_..._DIR, or
     $XDG_DATA_HOME/interlock/KIND, or
@@ -20,16 +21,16 @@ from interlock.errors import BadInput, NotAllowed
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-def place(variable: str, kind: str) -> str:
+def place(variable: str, kind: str, *, state: bool = False) -> str:
     """The folder for this kind of files."""
     if named := os.environ.get(variable):
         if not os.path.isabs(named):
             raise BadInput(f"{variable} is {quoted(named)}; give an absolute path")
         return os.path.normpath(named)
-    data = os.environ.get("XDG_DATA_HOME", "")
-    if not os.path.isabs(data):  # its specification says that a relative path counts as none
-        data = os.path.join(os.path.expanduser("~"), ".local", "share")
-    return os.path.join(data, "interlock", kind)
+    base = os.environ.get("XDG_STATE_HOME" if state else "XDG_DATA_HOME", "")
+    if not os.path.isabs(base):  # its specification says that a relative path counts as none
+        base = os.path.join(os.path.expanduser("~"), ".local", "state" if state else "share")
+    return os.path.join(base, "interlock", kind)
 
 
 def make_folder(path: str, *inner: str) -> None:

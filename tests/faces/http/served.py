@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import http.client
 import json
 import os
@@ -12,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode
 
 from tests.faces.shell import COMMAND, PATIENCE, Shell
@@ -66,6 +67,7 @@ class Served:
             raise AssertionError(self.process.stderr.read().decode())
         self.about = json.loads(line)
         self.url: str = self.about["url"]
+        self.token: str = self.about["token"]
         self.unix = "" if self.url.startswith("http") else self.url
         self.host = self.url.removeprefix("http://").rstrip("/")
         self.name, _, port = self.host.rpartition(":")
@@ -76,12 +78,28 @@ class Served:
             return _UnixConnection(self.unix)
         return http.client.HTTPConnection(self.name, self.port, timeout=PATIENCE)
 
+    def named(self, headers: dict[str, str]) -> dict[str, str]:
+        """Headers by their names, with the token of the server unless they have another one."""
+        if self.token and not {"authorization", "cookie"} & set(headers):
+            headers = {**headers, "authorization": f"Bearer {self.token}"}
+        return {name.replace("_", "-"): value for name, value in headers.items()}
+
+    @property
+    def lines(self) -> str:
+        """The headers Host and Authorization of a request that a test writes itself."""
+        return f"Host: {self.host}\r\nAuthorization: Bearer {self.token}\r\n"
+
+    def stranger(self) -> Self:
+        """The same server for a caller who has no token."""
+        found = copy.copy(self)
+        found.token = ""
+        return found
+
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answered:
         """Send one request as it is; ``content_type`` is the header Content-Type."""
         connection = self.connection()
         try:
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.request(method, path, body, named)
+            connection.request(method, path, body, self.named(headers))
             response = connection.getresponse()
             return Answered(response.status, response.headers, response.read())
         finally:
@@ -142,8 +160,8 @@ class Events:
         self, served: Served, path: str, headers: dict[str, str], body: bytes | None = None
     ) -> None:
         self._connection = served.connection()
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self._connection.request("GET" if body is None else "POST", path, body, headers=named)
+        method = "GET" if body is None else "POST"
+        self._connection.request(method, path, body, headers=served.named(headers))
         self.response = self._connection.getresponse()
         assert self.response.status == 200, self.response.read()
         self._found = queue.SimpleQueue[Event | None]()
@@ -191,6 +209,7 @@ class Events:
 @contextmanager
 def served(shell: Shell, *options: str, wrapper: tuple[str, ...] = ()) -> Iterator[Served]:
     """A server of a store for a while."""
+    shell.exported.setdefault("INTERLOCK_SERVER_DIR", str(shell.folder / "server"))
     environment = shell.environment()
     server = Served(shell.folder, *options, environment=environment, wrapper=wrapper)
     try:

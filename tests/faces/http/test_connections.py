@@ -237,7 +237,7 @@ def test_a_report_is_said_once_a_minute(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(connections.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("interlock.faces.http.connections.time.monotonic", lambda: now[0])
     logger = logging.getLogger("test_connections")
     monkeypatch.setattr(logger, "handlers", [OnceAMinute()])
     for seconds in (0.0, 1.0, 59.0, 61.0):

@@ -434,7 +434,7 @@ def test_a_script_in_any_text_stays_a_text(stage: Stage, page: Page) -> None:
     things = (f"task/{name}", f"agent/{name}", f"lock/{name}", f"thread/{name}")
     places = [*VIEWS, "tasks&as=picture", *(f"tasks&show={thing}" for thing in things)]
     for place in places:
-        page.goto(f"{stage.server.url}?view={place}")
+        page.goto(f"{stage.server.url}?token={stage.server.token}&view={place}")
         shown = page.locator("#detail .story, #detail .letter" if "show=" in place else "#view")
         if place not in ("swarms", "pipelines", "merges", "guards"):
             expect(shown.first).to_contain_text("<img src=x" if "thread" in place else "<b>evil")
@@ -540,7 +540,7 @@ def test_a_phone_needs_no_sideways_scrolling(stage: Stage, page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 780})
     page.emulate_media(color_scheme="dark", reduced_motion="reduce")
     for view in [*VIEWS, f"tasks&show=task/{long}"]:
-        page.goto(f"{stage.server.url}?view={view}")
+        page.goto(stage.at(view))
         expect(page.locator("#detail .story" if "show=" in view else "h1")).to_be_visible()
         for element in ("document.documentElement", "document.getElementById('view')"):
             inside, shown = page.evaluate(f"[{element}.scrollWidth, {element}.clientWidth]")

@@ -110,7 +110,7 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes; they may be the end of a head, or the begin of one."""
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
+        if not getattr(self.cycle, "response_complete", True):  # before the first one it is None
             self._works()
         elif self._ends is None:
             self._limit_head()

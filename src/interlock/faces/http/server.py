@@ -8,16 +8,22 @@ While the store does not answer it takes longer, since calls to it cannot be int
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
 import signal
 import socket
+import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from interlock import store_location
 from interlock.core import validate
+from interlock.core.safe_text import printable
 from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, note
 from interlock.faces.cli.connect import (
@@ -28,6 +34,7 @@ from interlock.faces.cli.connect import (
     speak_up,
     url_of,
 )
+from interlock.faces.http import user_token
 from interlock.nouns.fleet.server_noun import NoServer, ServerAddress, Serving
 from interlock.steps import drive
 from interlock.stores import is_network, open_store
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
     from interlock.faces.http.app import WebServer
     from interlock.faces.http.connections import Listener
     from interlock.nouns.fleet.server_noun import UpRequest
+    from interlock.nouns.fleet.server_service import ServerPlace
     from interlock.steps import Op
     from interlock.store import Store
 
@@ -77,9 +85,7 @@ def up(parsed: Parsed) -> int:
     address = request.socket or _address(bound)
     if not request.socket:  # cookies of one host are shared by all ports
         server.access.cookie = f"interlock_{bound.getsockname()[1]}"
-    answer(parsed, Serving(url=address, agent=server.access.agent))
-    if not server.access.open:
-        note("every request needs a token; 'interlock up --token act --as NAME' makes one")
+    _say_address(parsed, request, server, address)
     try:
         asyncio.run(_serve(server, bound, address))
     finally:
@@ -88,6 +94,30 @@ def up(parsed: Parsed) -> int:
             with suppress(OSError):
                 os.unlink(request.socket)
     return 0
+
+
+def _say_address(parsed: Parsed, request: UpRequest, server: WebServer, address: str) -> None:
+    """Print the address, with the token for those who see the output now; a log is kept."""
+    own, agent = server.access.own, server.access.agent
+    hidden = own is not None and not own.unkept and _is_log(1)
+    answer(parsed, Serving(url=address, agent=agent, token=own.token if own and not hidden else ""))
+    if hidden:
+        note("the token is not written into a file; 'interlock open' prints the address with it")
+    if own is not None and own.unkept:
+        note(
+            f"the token is for this run alone, since {printable(user_token.path())} cannot be"
+            f" written: {own.unkept}; name another folder with {user_token.FOLDER}"
+        )
+    if request.open_ and not request.socket:
+        note(f"every user and container of this machine may do everything here, as {agent}")
+    elif not server.access.open and own is None:
+        note("every request needs a token; 'interlock up --token act --as NAME' makes one")
+
+
+def _is_log(descriptor: int) -> bool:
+    """Whether what is written is kept for others to read: in a file, or by the system's journal."""
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
 def _server(parsed: Parsed, request: UpRequest) -> WebServer:
@@ -116,15 +146,19 @@ def _server(parsed: Parsed, request: UpRequest) -> WebServer:
 
 
 def _access(request: UpRequest, agent: str, tokens: StoreTokens) -> Access:
-    """Which callers are accepted: those of this machine, or those with a token."""
+    """Which callers are accepted."""
     from interlock.faces.http.access import Access, is_loopback, listening_names
 
     local = is_loopback(request.host)
+    if request.open_ and (request.require_token or not (request.socket or local)):
+        raise BadInput("--open is for a server on this machine; leave out --host, --require-token")
+    open_ = request.open_ or (request.socket is not None and not request.require_token)
     return Access(
         agent=agent,
         hosts={*request.allow_host, *listening_names(request.host)},
-        open_=(request.socket is not None or local) and not request.require_token,
+        open_=open_,
         tokens=tokens,
+        own=None if open_ or not local or request.require_token else user_token.made(),
     )
 
 
@@ -155,22 +189,31 @@ def open_page(parsed: Parsed) -> int:
 
     with connected(parsed) as fleet:
         found = drive(running_servers(), fleet.store)
-    here = os.uname().nodename
-    found.sort(key=lambda each: each.host != here)
+    here, token = os.uname().nodename, user_token.kept() or ""
+
+    def own(place: ServerPlace) -> bool:
+        proof = user_token.proof(token, place.url)
+        return bool(token) and hmac.compare_digest(proof, place.proof)
+
+    found.sort(key=lambda each: (each.host != here, not own(each)))
     if not found:
         return answer(parsed, NoServer())
     first = found[0]
-    shown = parsed.request.browser and _shown(first.url)
-    return answer(
-        parsed, ServerAddress(url=first.url, host=first.host, agent=first.agent, opened=shown)
+    about = ServerAddress(
+        url=first.url, host=first.host, agent=first.agent, token=token if own(first) else ""
     )
+    shown = parsed.request.browser and _shown(about)
+    return answer(parsed, msgspec.structs.replace(about, opened=shown))
 
 
-def _shown(url: str) -> bool:
+def _shown(about: ServerAddress) -> bool:
     import webbrowser
 
+    url = about.url
     if not url.startswith("http"):
         raise BadInput(f"a browser cannot show a Unix socket; start a server with --port: {url}")
+    if about.token:
+        url += f"?token={user_token.ticket(about.token, time.time())}"
     if webbrowser.open(url):
         return True
     note("there is no browser to show it; open the address yourself")
@@ -271,8 +314,6 @@ def _bound_unix(path: str) -> Listener:
 
 
 def _is_dead_socket(path: str) -> bool:
-    import stat
-
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
