@@ -184,5 +184,5 @@ class OnceAMinute(logging.Handler):
         self._said[kind] = now
         said = record.getMessage().partition("\n")[0]
         note(f"{said}: {error}" if error else said)
-        if record.exc_info and not isinstance(error, OSError):  # a mistake of ours, to be reported
+        if record.exc_info and not isinstance(error, OSError):  # a defect, to be reported
             sys.stderr.write(logging.Formatter().formatException(record.exc_info) + "\n")

@@ -97,7 +97,7 @@ def up(parsed: Parsed) -> int:
 
 
 def _say_address(parsed: Parsed, request: UpRequest, server: WebServer, address: str) -> None:
-    """Print the address, with the token for those who see the output now; a log is kept."""
+    """Print the address; the token with it, unless the output is a log that others may read."""
     own, agent = server.access.own, server.access.agent
     hidden = own is not None and not own.unkept and _is_log(1)
     answer(parsed, Serving(url=address, agent=agent, token=own.token if own and not hidden else ""))
