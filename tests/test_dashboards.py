@@ -105,8 +105,12 @@ def real_names() -> set[str]:
     return names_of(north) | names_of(south) | sqlite_only
 
 
-def test_promtool_accepts_the_alerts_and_their_tests() -> None:
-    for words in (["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]):
+def test_promtool_accepts_the_alerts_and_their_tests_and_the_job() -> None:
+    for words in (
+        ["check", "rules", "alerts.yml"],
+        ["test", "rules", "alerts_test.yml"],
+        ["check", "config", "--syntax-only", "scrape.yml"],
+    ):
         done = subprocess.run(
             ["promtool", *words], cwd=RULES, capture_output=True, text=True, check=False
         )

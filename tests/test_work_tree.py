@@ -466,6 +466,17 @@ def test_a_list_that_cannot_be_written_is_said_with_how_to_go_on(origin: Path) -
     assert shell.run("lock", "list").status == 0
 
 
+def test_a_user_without_a_home_folder_has_no_list_in_the_work_tree(
+    origin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "~")
+    monkeypatch.delenv("XDG_STATE_HOME")
+    done = Shell(origin).run("init")
+    assert "this user has no home folder; name a folder with INTERLOCK_ALLOWED_DIR" in done.err
+    assert Shell(origin).run("lock", "list").status == 3
+    assert not (origin / "~").exists()
+
+
 def test_entries_of_what_is_gone_are_pruned(origin: Path, own_list: Path) -> None:
     for name in ("one", "two"):
         folder = origin.parent / name

@@ -53,14 +53,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 @pytest.fixture(scope="session")
 def up(home: Shell) -> Iterator[Served]:
-    """A server on this machine, without tokens."""
+    """A server on this machine, which wants the token of its user."""
     with served(home, "--as", "maria") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def closed(home: Shell) -> Iterator[Served]:
-    """A server that wants a token with each request."""
+    """A server that wants a token of the store with each request."""
     with served(home, "--require-token") as server:
         yield server
 

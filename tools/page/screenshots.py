@@ -45,7 +45,7 @@ SIZES = {1280: 800, 390: 780}
 @contextmanager
 def served(url: str) -> Iterator[str]:
     """The address of an ``interlock up`` for this store."""
-    words = ["up", "--port", "0", "--as", "maria", "--store", url]
+    words = ["up", "--open", "--port", "0", "--as", "maria", "--store", url]
     interlock = shutil.which("interlock", path=str(Path(sys.executable).parent))
     assert interlock
     process = subprocess.Popen([interlock, *words], stdout=subprocess.PIPE, text=True)

@@ -37,7 +37,7 @@ class BenchServer:
     def __init__(self, path: str) -> None:
         environment = {**os.environ, "INTERLOCK_STORE": path}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "interlock", "up", "--port", "0", "--json", "--as", "bench"],
+            [sys.executable, "-m", "interlock", "up", "--open", "--port", "0", "--json"],
             stdout=subprocess.PIPE,
             env=environment,
         )

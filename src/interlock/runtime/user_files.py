@@ -30,6 +30,8 @@ def place(variable: str, kind: str, *, state: bool = False) -> str:
     base = os.environ.get("XDG_STATE_HOME" if state else "XDG_DATA_HOME", "")
     if not os.path.isabs(base):  # its specification says that a relative path counts as none
         base = os.path.join(os.path.expanduser("~"), ".local", "state" if state else "share")
+    if not os.path.isabs(base):  # else it would be in the working directory, which a commit writes
+        raise NotAllowed(f"this user has no home folder; name a folder with {variable}")
     return os.path.join(base, "interlock", kind)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import http.client
 import json
 import os
@@ -12,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode
 
 from tests.faces.shell import COMMAND, PATIENCE, Shell
@@ -37,17 +38,23 @@ class _UnixConnection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self._path)  # with a limit, it fails while the queue is full
         self.sock.settimeout(PATIENCE)
-        self.sock.connect(self._path)
 
 
 class Served:
     """One server; it listens on a free port of this machine, or on a Unix socket."""
 
-    def __init__(self, folder: Path, *options: str, environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        environment: dict[str, str],
+        wrapper: tuple[str, ...] = (),
+    ) -> None:
         where = () if {"--port", "--socket"} & set(options) else ("--port", "0")
         self.process = subprocess.Popen(
-            [*COMMAND, "up", "--json", *where, *options],
+            [*wrapper, *COMMAND, "up", "--json", *where, *options],
             cwd=folder,
             env=environment,
             stdout=subprocess.PIPE,
@@ -60,6 +67,7 @@ class Served:
             raise AssertionError(self.process.stderr.read().decode())
         self.about = json.loads(line)
         self.url: str = self.about["url"]
+        self.token: str = self.about["token"]
         self.unix = "" if self.url.startswith("http") else self.url
         self.host = self.url.removeprefix("http://").rstrip("/")
         self.name, _, port = self.host.rpartition(":")
@@ -70,12 +78,28 @@ class Served:
             return _UnixConnection(self.unix)
         return http.client.HTTPConnection(self.name, self.port, timeout=PATIENCE)
 
+    def named(self, headers: dict[str, str]) -> dict[str, str]:
+        """Headers by their names, with the token of the server unless they have another one."""
+        if self.token and not {"authorization", "cookie"} & set(headers):
+            headers = {**headers, "authorization": f"Bearer {self.token}"}
+        return {name.replace("_", "-"): value for name, value in headers.items()}
+
+    @property
+    def lines(self) -> str:
+        """The headers Host and Authorization of a request that a test writes itself."""
+        return f"Host: {self.host}\r\nAuthorization: Bearer {self.token}\r\n"
+
+    def stranger(self) -> Self:
+        """The same server for a caller who has no token."""
+        found = copy.copy(self)
+        found.token = ""
+        return found
+
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answered:
         """Send one request as it is; ``content_type`` is the header Content-Type."""
         connection = self.connection()
         try:
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.request(method, path, body, named)
+            connection.request(method, path, body, self.named(headers))
             response = connection.getresponse()
             return Answered(response.status, response.headers, response.read())
         finally:
@@ -136,8 +160,8 @@ class Events:
         self, served: Served, path: str, headers: dict[str, str], body: bytes | None = None
     ) -> None:
         self._connection = served.connection()
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self._connection.request("GET" if body is None else "POST", path, body, headers=named)
+        method = "GET" if body is None else "POST"
+        self._connection.request(method, path, body, headers=served.named(headers))
         self.response = self._connection.getresponse()
         assert self.response.status == 200, self.response.read()
         self._found = queue.SimpleQueue[Event | None]()
@@ -183,9 +207,11 @@ class Events:
 
 
 @contextmanager
-def served(shell: Shell, *options: str) -> Iterator[Served]:
+def served(shell: Shell, *options: str, wrapper: tuple[str, ...] = ()) -> Iterator[Served]:
     """A server of a store for a while."""
-    server = Served(shell.folder, *options, environment=shell.environment())
+    shell.exported.setdefault("INTERLOCK_SERVER_DIR", str(shell.folder / "server"))
+    environment = shell.environment()
+    server = Served(shell.folder, *options, environment=environment, wrapper=wrapper)
     try:
         yield server
     finally:

@@ -109,7 +109,7 @@ def test_the_card_says_where_and_in_which_versions_and_what_is_not_offered(
     assert (card["url"], card["protocolVersion"]) == (url, "0.3.0")
     assert card["capabilities"]["streaming"] is False
     assert card["capabilities"]["pushNotifications"] is False
-    assert "securitySchemes" not in card
+    assert card["security"] == [{"token": []}]
     assert up.ask("GET", f"/a2a{CARD}").json == card
     for method in ("GetExtendedAgentCard", "agent/getAuthenticatedExtendedCard"):
         assert result(rpc(up, method)) == card
@@ -286,7 +286,7 @@ def test_a_wait_has_an_end_and_the_task_goes_on(up: Served, home: Shell, cora: F
 def test_a_sender_that_leaves_ends_its_wait_and_not_its_task(up: Served, cora: Fleet) -> None:
     asked = message("leaves") | {"configuration": {}}
     body = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "SendMessage", "params": asked})
-    head = f"POST /a2a HTTP/1.1\r\nHost: {up.host}\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /a2a HTTP/1.1\r\n{up.lines}Content-Length: {len(body)}\r\n\r\n"
     with (
         cora.tasks.subscribe(prefix="a2a-") as published,
         socket.create_connection((up.name, up.port), timeout=PATIENCE) as leaving,

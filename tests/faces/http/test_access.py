@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,20 @@ def code(answer: Answered) -> tuple[int, str]:
     return answer.status, answer.json["error"]
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:7700", "127.0.0.1.evil", "", "["])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example", "evil.example:7700", "127.0.0.1.evil", "127.0.0.1.evil.com:80", "", "[",
+        "[::1].evil.com", "[::1].evil.com:80", "[::1]evil.com", "[::1]:80.evil.com", "[::1", "::1",
+        "[::1]:", "[127.0.0.1]", "[localhost]", "[fe80::1%25eth0]", "[::1%1]", "localhost.",
+        "127.0.0.1.", ".localhost", "localhost:", "localhost:80@evil.com", "localhost:80.evil.com",
+        "localhost:-1", "localhost:8o", "localhost:123456", "localhost:1:2", "localhost,evil.com",
+        "evil.com@localhost", "localhost@evil.com", "localhost evil.com", "localhost/evil.com",
+        "localhost#evil.com", "localhost?evil.com", "localhost\\evil.com", "http://localhost",
+        "localhost\xb2", "localhost%2eevil.com", "127.1", "0x7f000001", "2130706433",
+        "0177.0.0.1", "*",
+    ],
+)  # fmt: skip
 def test_a_host_that_is_none_of_ours_is_refused(up: Served, host: str) -> None:
     """A page whose name leads to this machine (DNS rebinding) gets nothing."""
     for path in ("/", "/api/health", "/api/events", "/healthz", "/metrics", "/mcp"):
@@ -28,7 +42,9 @@ def test_a_host_that_is_none_of_ours_is_refused(up: Served, host: str) -> None:
     assert code(up.post("lock acquire", {"lock": "x"}, host=host)) == (421, "wrong_host")
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]:80"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "127.0.0.1", "[::1]:80", "[::1]", "LocalHost:65535", "127.0.0.1:1"]
+)
 def test_every_name_of_this_machine_is_accepted(up: Served, host: str) -> None:
     assert up.get("health", headers={"host": host}).status == 200
 
@@ -39,13 +55,45 @@ def test_every_name_of_this_machine_is_accepted(up: Served, host: str) -> None:
         {"origin": "https://evil.example"},
         {"origin": "null"},
         {"origin": "http://127.0.0.1:1"},
+        {"origin": ""},
+        {"origin": "http://{host}.evil.com"},
+        {"origin": "http://evil.com@{host}"},
+        {"origin": "http://{host}@evil.com"},
+        {"origin": "http://{host}/"},
+        {"origin": "http://{host},http://evil.com"},
+        {"origin": "file://{host}"},
+        {"origin": "{host}"},
+        {"origin": "http://[::1].evil.com"},
         {"sec_fetch_site": "cross-site"},
         {"sec_fetch_site": "same-site"},
     ],
 )
 def test_a_page_of_another_site_is_refused(up: Served, headers: dict[str, str]) -> None:
+    headers = {name: value.replace("{host}", up.host) for name, value in headers.items()}
     assert code(up.post("lock acquire", {"lock": "x"}, **headers)) == (403, "wrong_origin")
     assert code(up.get("health", headers=headers)) == (403, "wrong_origin")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "GET /api/health HTTP/1.1\r\nHost: evil.com\r\n{lines}",
+        "GET /api/health HTTP/1.1\r\n{lines}Host: evil.com\r\n",
+        "GET /api/health HTTP/1.1\r\n{lines}Host: {host}\r\n",
+        "GET /api/health HTTP/1.1\r\nAuthorization: Bearer {token}\r\n",
+        "GET /api/health HTTP/1.0\r\nAuthorization: Bearer {token}\r\n",
+        "GET http://evil.com/api/health HTTP/1.1\r\n{lines}",
+        "GET http://evil.com/ HTTP/1.1\r\n{lines}",
+        "GET evil.com/api/health HTTP/1.1\r\n{lines}",
+        "GET /api/health HTTP/1.1\r\n{lines}Origin: http://{host}\r\nOrigin: http://evil.com\r\n",
+    ],
+)
+def test_a_request_that_names_two_places_or_none_is_refused(up: Served, head: str) -> None:
+    asked = head.format(lines=up.lines, host=up.host, token=up.token)
+    with socket.create_connection((up.name, up.port), timeout=PATIENCE) as line:
+        line.sendall(f"{asked}Connection: close\r\n\r\n".encode())
+        status = line.makefile("rb").readline().split()[1]
+    assert status in (b"400", b"403", b"404", b"421")
 
 
 def test_our_own_page_is_heard_and_a_link_to_it_works(up: Served) -> None:

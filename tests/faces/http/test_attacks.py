@@ -93,7 +93,7 @@ def test_a_position_that_is_none_is_refused(up: Served, place: str) -> None:
 def test_a_wait_ends_when_its_caller_leaves(up: Served, home: Shell) -> None:
     assert home.run("lock", "acquire", "left", "--agent", "eve").status == 0
     body = b'{"lock": "left", "wait": "40s"}'
-    head = f"POST /api/lock/acquire HTTP/1.1\r\nHost: {up.host}\r\nContent-Length: {len(body)}\r\n"
+    head = f"POST /api/lock/acquire HTTP/1.1\r\n{up.lines}Content-Length: {len(body)}\r\n"
     with socket.create_connection((up.name, up.port), timeout=PATIENCE) as sent:
         sent.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
         wait_until(lambda: len(waiters(up)) == 1)
@@ -153,7 +153,7 @@ def test_the_ring_is_bounded_by_its_bytes(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_reader_that_never_reads_holds_up_no_other(up: Served, home: Shell) -> None:
-    request = f"GET /api/events HTTP/1.1\r\nHost: {up.host}\r\n\r\n".encode()
+    request = f"GET /api/events HTTP/1.1\r\n{up.lines}\r\n".encode()
     with socket.create_connection((up.name, up.port), timeout=PATIENCE) as stalled:
         stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stalled.sendall(request)

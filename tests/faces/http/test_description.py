@@ -19,7 +19,7 @@ CONFIG = Path(__file__).with_name("schemathesis.toml")
 
 def test_the_api_is_as_its_description_says(shell: Shell) -> None:
     assert shell.run("sem", "acquire", "builds", "--capacity", "3", "--agent", "ada").status == 0
-    with served(shell, "--longest-wait", "50ms") as server:
+    with served(shell, "--open", "--longest-wait", "50ms") as server:
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG)),

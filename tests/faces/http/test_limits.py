@@ -41,7 +41,7 @@ def clients() -> Any:
 
 @pytest.fixture
 def models(clients: Clients) -> McpSessions:
-    return McpSessions(clients, open_=False, longest=50.0)
+    return McpSessions(clients, longest=50.0)
 
 
 def message(method: str, **params: Any) -> bytes:
@@ -158,7 +158,7 @@ def test_models_sign_with_the_key_of_the_server(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(clients_module, "begun", spied)
     found = Clients(MemoryStore, key="secret")
-    said(McpSessions(found, open_=False, longest=50.0), tool("lock_acquire", lock="x"))
+    said(McpSessions(found, longest=50.0), tool("lock_acquire", lock="x"))
     assert set(keys) == {"secret"}
     found.close()
 
@@ -238,6 +238,9 @@ class NoTokens:
     def caller(self, _: str) -> Caller | None:
         return None
 
+    def met(self, _: str) -> bool:
+        return False
+
 
 def test_an_unknown_cookie_does_not_lock_an_open_server() -> None:
     access = Access(agent="maria", tokens=NoTokens())
@@ -262,8 +265,8 @@ def test_a_wrong_method_names_the_right_ones(up: Served) -> None:
 
 def test_a_caller_that_left_at_once_keeps_nothing(up: Served) -> None:
     body = b'{"lock": "left-at-once"}'
-    request = b"POST /api/lock/acquire HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"
-    head = request % up.host.encode() + b"Content-Length: %d\r\n\r\n" % len(body)
+    request = f"POST /api/lock/acquire HTTP/1.1\r\n{up.lines}Content-Type: application/json\r\n"
+    head = request.encode() + b"Content-Length: %d\r\n\r\n" % len(body)
     with up.events("?noun=lock") as stream:
         with socket.create_connection((up.name, up.port)) as line:
             line.sendall(head + body)

@@ -28,9 +28,10 @@ async def _in_each_era(url: str) -> dict[str, Used]:
     return dict(zip(VERSIONS, found, strict=True))
 
 
-def test_the_official_client_works_with_the_server_in_each_era(up: Served) -> None:
-    for mode, found in asyncio.run(_in_each_era(up.url)).items():
-        check(mode, found)
+def test_the_official_client_works_with_the_server_in_each_era(home: Shell) -> None:
+    with served(home, "--open") as server:
+        for mode, found in asyncio.run(_in_each_era(server.url)).items():
+            check(mode, found)
 
 
 def ask(
@@ -230,8 +231,8 @@ def test_a_server_that_ends_answers_its_subscriptions_and_ends_their_streams(hom
 
 def test_an_open_stream_counts_as_use_of_its_session() -> None:
     store = MemoryStore()
-    clients, caller = Clients(lambda: store), Caller(agent="maria", role="admin")
-    sessions = McpSessions(clients, open_=True, longest=5.0)
+    clients, caller = Clients(lambda: store), Caller(agent="maria", role="admin", owner=True)
+    sessions = McpSessions(clients, longest=5.0)
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
     message["params"] = {"protocolVersion": "2025-11-25"}
     begun = sessions.receive(json.dumps(message).encode(), {}, caller, "ada", threading.Event())

@@ -400,6 +400,9 @@ def test_a_long_body_is_parsed_beside_the_loop() -> None:
 
 
 class _NoTokens:
+    def met(self, _: str) -> bool:
+        return False
+
     def caller(self, _: str) -> Caller | None:
         return None
 

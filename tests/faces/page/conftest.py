@@ -35,8 +35,9 @@ class Stage:
         self._open = ExitStack()
         self._agents: dict[str, interlock.Fleet] = {}
         self.agent("ada").tasks.publish("there-before")  # so that a filter leaves nothing, not all
+        environment = {**os.environ, "INTERLOCK_SERVER_DIR": str(folder / "server")}
         self.server = Served(
-            folder, "--as", "maria", "--store", str(self.store), environment=dict(os.environ)
+            folder, "--as", "maria", "--store", str(self.store), environment=environment
         )
 
     def agent(self, name: str) -> interlock.Fleet:
@@ -54,8 +55,9 @@ class Stage:
         self._agents.clear()
 
     def at(self, view: str, **filters: str) -> str:
-        """The address of a view."""
-        return f"{self.server.url}?{urlencode({'view': view, **filters})}"
+        """The address of a view, with the token."""
+        given = {"token": self.server.token, "view": view, **filters}
+        return f"{self.server.url}?{urlencode(given)}"
 
     def close(self) -> None:
         self.server.stop()

@@ -434,7 +434,7 @@ def test_a_script_in_any_text_stays_a_text(stage: Stage, page: Page) -> None:
     things = (f"task/{name}", f"agent/{name}", f"lock/{name}", f"thread/{name}")
     places = [*VIEWS, "tasks&as=picture", *(f"tasks&show={thing}" for thing in things)]
     for place in places:
-        page.goto(f"{stage.server.url}?view={place}")
+        page.goto(f"{stage.server.url}?token={stage.server.token}&view={place}")
         shown = page.locator("#detail .story, #detail .letter" if "show=" in place else "#view")
         if place not in ("swarms", "pipelines", "merges", "guards"):
             expect(shown.first).to_contain_text("<img src=x" if "thread" in place else "<b>evil")
@@ -489,6 +489,23 @@ def test_a_server_that_wants_a_token_says_how_to_give_one(stage: Stage, page: Pa
     expect(page.locator("#banner")).to_be_empty()
 
 
+def test_the_token_leaves_the_address_and_no_script_reads_it(stage: Stage, page: Page) -> None:
+    page.goto(stage.at("tasks"))
+    expect(page.locator("h1")).to_be_visible()
+    expect(page.locator("#banner")).to_be_empty()
+    assert page.url == f"{stage.server.url}?view=tasks"
+    assert page.evaluate("[document.cookie, document.referrer]") == ["", ""]
+    page.reload()
+    expect(page.locator("#nav .who")).to_contain_text("admin")
+
+
+def test_a_browser_without_the_token_sees_nothing_of_the_fleet(stage: Stage, page: Page) -> None:
+    stage.agent("ada").tasks.publish("hidden", title="Not for strangers")
+    page.goto(f"{stage.server.url}?view=tasks")
+    expect(page.locator("#banner")).to_contain_text("interlock open")
+    expect(page.locator("body")).not_to_contain_text("Not for strangers")
+
+
 def test_what_is_committed_before_the_stream_begins_is_shown(stage: Stage, page: Page) -> None:
     held: list[Route] = []
 
@@ -540,7 +557,7 @@ def test_a_phone_needs_no_sideways_scrolling(stage: Stage, page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 780})
     page.emulate_media(color_scheme="dark", reduced_motion="reduce")
     for view in [*VIEWS, f"tasks&show=task/{long}"]:
-        page.goto(f"{stage.server.url}?view={view}")
+        page.goto(f"{stage.server.url}?token={stage.server.token}&view={view}")
         expect(page.locator("#detail .story" if "show=" in view else "h1")).to_be_visible()
         for element in ("document.documentElement", "document.getElementById('view')"):
             inside, shown = page.evaluate(f"[{element}.scrollWidth, {element}.clientWidth]")

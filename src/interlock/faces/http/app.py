@@ -48,6 +48,8 @@ MOST_QUEUED = 512
 MOST_STREAMS = 1000
 SHORT_BODY = 4096
 """Bytes of a body that is parsed in less time than a thread takes to begin."""
+MOST_STRANGERS = 64
+"""Calls with a token that was never right here, and is not yet looked up."""
 _HEALTH = 3.0
 """Seconds after which a store that does not answer counts as failing."""
 
@@ -60,7 +62,7 @@ class WebServer:
         self.clients = clients
         self.access = access
         self.handles = Handles(clients)
-        self.mcp = mcp.McpSessions(clients, open_=access.open, longest=longest)
+        self.mcp = mcp.McpSessions(clients, longest=longest)
         self.ring = EventRing()
         self.stopping = threading.Event()
         self.streams = Shares(MOST_STREAMS, "streams are open")
@@ -72,15 +74,20 @@ class WebServer:
         self._feed: EventFeed | None = None
         self._quick = ThreadPoolExecutor(QUICK, "interlock-call")
         self._waiting = ThreadPoolExecutor(WAITING, "interlock-wait")
+        self._strange = ThreadPoolExecutor(1, "interlock-token")
         self._waits = Shares(WAITING, "calls wait")
-        self._calls = 0
+        self._calls = self._strangers = 0
         self._health = ThreadPoolExecutor(1, "interlock-health")
         self._checking: asyncio.Future[tuple[dict[str, Any], int]] | None = None
 
     def start(self, address: str) -> None:
         """Begin to follow the record and to do the background work; for the loop that serves."""
         place = ServerPlace(
-            url=address, host=os.uname().nodename, pid=os.getpid(), agent=self.access.agent
+            url=address,
+            host=os.uname().nodename,
+            pid=os.getpid(),
+            agent=self.access.agent,
+            proof=self.access.proof(address),
         )
         background = {**works(place), **self.works, "models": self.mcp.keep_sweeping}
         self.parts = Parts(self.clients, background)
@@ -103,6 +110,7 @@ class WebServer:
         self._quick.shutdown(wait=False, cancel_futures=True)
         self._waiting.shutdown(wait=False, cancel_futures=True)
         self._health.shutdown(wait=False, cancel_futures=True)
+        self._strange.shutdown(wait=False, cancel_futures=True)
         if self._feed is not None:
             self._feed.join(2.0)
         if self.parts is not None:
@@ -118,6 +126,16 @@ class WebServer:
             return await asyncio.get_running_loop().run_in_executor(self._quick, call)
         finally:
             self._calls -= 1
+
+    async def of_stranger(self, call: Callable[[], T]) -> T:
+        """Look up a token that any program may have made up; one at a time, beside all else."""
+        if self._strangers >= MOST_STRANGERS:
+            raise Refused(429, "too_many", "many unknown tokens are looked up; call again soon")
+        self._strangers += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._strange, call)
+        finally:
+            self._strangers -= 1
 
     async def health(self) -> tuple[dict[str, Any], int]:
         """The answer of ``/healthz``, soon also while the store hangs; all callers share a look."""

@@ -7,11 +7,11 @@ Both eras of the protocol are served, and each request says by itself which one 
     stateless   a request stands alone: its headers repeat its version, method and name, and must be
                 equal to its body
 
-The agent is the one of the address (``/mcp?agent=ada``), else that of the token; on a server
-without tokens, a client of the handshake era gets a name of its own.  Its session begins with its
-first call, and ends when the handle is deleted or was not used for a quarter of an hour: it belongs
-to no connection.  Sub-agents take addresses of their own (``/mcp?agent=ada/tests``), and so
-sessions of their own.
+The agent is the one of the address (``/mcp?agent=ada``), else that of the token; a client of the
+handshake era gets a name of its own if its caller is the user who started the server.  Its session
+begins with its first call, and ends when the handle is deleted or was not used for a quarter of an
+hour: it belongs to no connection.  Sub-agents take addresses of their own
+(``/mcp?agent=ada/tests``), and so sessions of their own.
 
 Updates of resources come on streams, which count as use of the session while they are open:
 ``GET`` with the handle, or the answer to ``subscriptions/listen``.
@@ -87,10 +87,9 @@ class McpAnswer(NamedTuple):
 class McpSessions:
     """All sessions of models at one server."""
 
-    def __init__(self, clients: Clients, *, open_: bool, longest: float) -> None:
+    def __init__(self, clients: Clients, *, longest: float) -> None:
         self._clients = clients
         self._longest = longest
-        self._open = open_
         self._tools = ToolSet(("default",))
         self._lock = threading.Lock()
         self._by_handle: dict[str, McpSession] = {}
@@ -317,7 +316,7 @@ class McpSessions:
 
     def _own_name(self, caller: Caller) -> str:
         """The name of an agent whose address has none; empty for one that is made up."""
-        return "" if self._open else caller.agent
+        return "" if caller.owner else caller.agent
 
     def _made(self, caller: Caller, name: str, *, named: bool, expired: bool = False) -> McpSession:
         if name:

@@ -70,10 +70,12 @@ class Routes:
         """The page; ``?token=`` becomes a cookie, and leaves the address."""
         access = self._server.access
         parameters = request.query_params.multi_items()
-        if token := request.query_params.get("token"):
-            await self._server.in_thread(lambda: access.of_token(token))
+        if given := request.query_params.get("token"):
+            token = access.exchanged(given)
+            await self._of_token(f"Bearer {token}", None)
             kept = urlencode([each for each in parameters if each[0] != "token"])
-            response = Response(status_code=303, headers={"Location": f"/?{kept}" if kept else "/"})
+            place = {"Location": f"/?{kept}" if kept else "/", "Cache-Control": "no-store"}
+            response = Response(status_code=303, headers=place)
             response.set_cookie(
                 access.cookie, token, httponly=True, samesite="strict", path="/",
                 secure=request.url.scheme == "https",
@@ -114,9 +116,11 @@ class Routes:
         """Whether the store takes a commit and shows it again."""
         server = self._server
         about, status = await server.health()
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not server.access.open:
-            return json_reply(status, encoded({"status": about["status"]}))  # no token is known now
         try:
+            if status >= HTTPStatus.INTERNAL_SERVER_ERROR and server.access.asked_store(
+                *self._presented(request)
+            ):
+                raise Refused(401, "unauthorized", "no token of the store is known now")  # noqa: TRY301
             await self._caller(request)
         except Refused:  # a balancer has no token, and needs no more than this
             return json_reply(status, encoded({"status": about["status"]}))
@@ -275,11 +279,20 @@ class Routes:
     async def _caller(self, request: Request) -> Caller:
         access = self._server.access
         access.check_query(request.query_params.keys())
-        authorization = request.headers.get("authorization")
-        cookie = request.cookies.get(access.cookie)
-        if authorization is None and not cookie:
-            return access.caller(None, None)
-        return await self._server.in_thread(lambda: access.caller(authorization, cookie))
+        return await self._of_token(*self._presented(request))
+
+    def _presented(self, request: Request) -> tuple[str | None, str | None]:
+        cookie = self._server.access.cookie
+        return request.headers.get("authorization"), request.cookies.get(cookie)
+
+    async def _of_token(self, authorization: str | None, cookie: str | None) -> Caller:
+        """The caller with this header and cookie; the store is asked only if it has to be."""
+        server, access = self._server, self._server.access
+        token = access.asked_store(authorization, cookie)
+        if not token:
+            return access.caller(authorization, cookie)
+        ask = server.in_thread if access.has_met(token) else server.of_stranger
+        return await ask(lambda: access.caller(authorization, cookie))
 
 
 class _EventResponse(StreamingResponse):

@@ -8,15 +8,22 @@ While the store does not answer it takes longer, since calls to it cannot be int
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
 import signal
 import socket
+import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from interlock import store_location
 from interlock.core import validate
+from interlock.core.safe_text import printable
 from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, note
 from interlock.faces.cli.connect import (
@@ -27,6 +34,7 @@ from interlock.faces.cli.connect import (
     speak_up,
     url_of,
 )
+from interlock.faces.http import user_token
 from interlock.nouns.fleet.server_noun import NoServer, ServerAddress, Serving
 from interlock.steps import drive
 from interlock.stores import is_network, open_store
@@ -37,7 +45,9 @@ if TYPE_CHECKING:
     from interlock.faces.cli.parse import Parsed
     from interlock.faces.http.access import Access, StoreTokens
     from interlock.faces.http.app import WebServer
+    from interlock.faces.http.connections import Listener
     from interlock.nouns.fleet.server_noun import UpRequest
+    from interlock.nouns.fleet.server_service import ServerPlace
     from interlock.steps import Op
     from interlock.store import Store
 
@@ -54,6 +64,7 @@ _UVICORN: dict[str, Any] = {
     "server_header": False,
     "date_header": True,
     "timeout_keep_alive": 30,
+    "ws": "none",
     "timeout_graceful_shutdown": _PATIENCE,
     "h11_max_incomplete_event_size": 64 * 1024,
 }
@@ -74,9 +85,7 @@ def up(parsed: Parsed) -> int:
     address = request.socket or _address(bound)
     if not request.socket:  # cookies of one host are shared by all ports
         server.access.cookie = f"interlock_{bound.getsockname()[1]}"
-    answer(parsed, Serving(url=address, agent=server.access.agent))
-    if not server.access.open:
-        note("every request needs a token; 'interlock up --token act --as NAME' makes one")
+    _say_address(parsed, request, server, address)
     try:
         asyncio.run(_serve(server, bound, address))
     finally:
@@ -85,6 +94,30 @@ def up(parsed: Parsed) -> int:
             with suppress(OSError):
                 os.unlink(request.socket)
     return 0
+
+
+def _say_address(parsed: Parsed, request: UpRequest, server: WebServer, address: str) -> None:
+    """Print the address; the token with it, unless the output is a log that others may read."""
+    own, agent = server.access.own, server.access.agent
+    hidden = own is not None and not own.unkept and _is_log(1)
+    answer(parsed, Serving(url=address, agent=agent, token=own.token if own and not hidden else ""))
+    if hidden:
+        note("the token is not written into a file; 'interlock open' prints the address with it")
+    if own is not None and own.unkept:
+        note(
+            f"the token is for this run alone, since {printable(user_token.path())} cannot be"
+            f" written: {own.unkept}; name another folder with {user_token.FOLDER}"
+        )
+    if request.open_ and not request.socket:
+        note(f"every user and container of this machine may do everything here, as {agent}")
+    elif not server.access.open and own is None:
+        note("every request needs a token; 'interlock up --token act --as NAME' makes one")
+
+
+def _is_log(descriptor: int) -> bool:
+    """Whether what is written is kept for others to read: in a file, or by the system's journal."""
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
 def _server(parsed: Parsed, request: UpRequest) -> WebServer:
@@ -113,15 +146,19 @@ def _server(parsed: Parsed, request: UpRequest) -> WebServer:
 
 
 def _access(request: UpRequest, agent: str, tokens: StoreTokens) -> Access:
-    """Which callers are accepted: those of this machine, or those with a token."""
+    """Which callers are accepted."""
     from interlock.faces.http.access import Access, is_loopback, listening_names
 
     local = is_loopback(request.host)
+    if request.open_ and (request.require_token or not (request.socket or local)):
+        raise BadInput("--open is for a server on this machine; leave out --host, --require-token")
+    open_ = request.open_ or (request.socket is not None and not request.require_token)
     return Access(
         agent=agent,
         hosts={*request.allow_host, *listening_names(request.host)},
-        open_=(request.socket is not None or local) and not request.require_token,
+        open_=open_,
         tokens=tokens,
+        own=None if open_ or not local or request.require_token else user_token.made(),
     )
 
 
@@ -152,32 +189,48 @@ def open_page(parsed: Parsed) -> int:
 
     with connected(parsed) as fleet:
         found = drive(running_servers(), fleet.store)
-    here = os.uname().nodename
-    found.sort(key=lambda each: each.host != here)
+    here, token = os.uname().nodename, user_token.kept() or ""
+
+    def own(place: ServerPlace) -> bool:
+        proof = user_token.proof(token, place.url)
+        return bool(token) and hmac.compare_digest(proof, place.proof)
+
+    found.sort(key=lambda each: (each.host != here, not own(each)))
     if not found:
         return answer(parsed, NoServer())
     first = found[0]
-    shown = parsed.request.browser and _shown(first.url)
-    return answer(
-        parsed, ServerAddress(url=first.url, host=first.host, agent=first.agent, opened=shown)
+    about = ServerAddress(
+        url=first.url, host=first.host, agent=first.agent, token=token if own(first) else ""
     )
+    shown = parsed.request.browser and _shown(about)
+    return answer(parsed, msgspec.structs.replace(about, opened=shown))
 
 
-def _shown(url: str) -> bool:
+def _shown(about: ServerAddress) -> bool:
     import webbrowser
 
+    url = about.url
     if not url.startswith("http"):
         raise BadInput(f"a browser cannot show a Unix socket; start a server with --port: {url}")
+    if about.token:
+        url += f"?token={user_token.ticket(about.token, time.time())}"
     if webbrowser.open(url):
         return True
     note("there is no browser to show it; open the address yourself")
     return False
 
 
-async def _serve(server: WebServer, bound: socket.socket, address: str) -> None:
+async def _serve(server: WebServer, bound: Listener, address: str) -> None:
     import uvicorn
 
     from interlock.faces.http.app import make_app
+    from interlock.faces.http.connections import (
+        BACKLOG,
+        Connection,
+        Connections,
+        OnceAMinute,
+        most_connections,
+    )
 
     class Uvicorn(uvicorn.Server):
         """Ends the streams first; by itself uvicorn would wait for them without limit."""
@@ -200,7 +253,15 @@ async def _serve(server: WebServer, bound: socket.socket, address: str) -> None:
                 for each, handler in before.items():
                     signal.signal(each, handler)
 
-    config = uvicorn.Config(make_app(server), **_UVICORN)
+    connections = Connections(most_connections())
+    bound.exhausted = partial(connections.make_room, BACKLOG)
+    OnceAMinute().attach()
+    config = uvicorn.Config(
+        make_app(server),
+        http=partial(Connection, connections),  # type: ignore[arg-type]  # it makes protocols
+        backlog=BACKLOG,
+        **_UVICORN,
+    )
     server.start(address)
     await Uvicorn(config).serve(sockets=[bound])
 
@@ -209,17 +270,19 @@ def _opened(place: str) -> Store:
     return open_store(place, create=False)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bound(host: str, port: int) -> Listener:
     """A socket that listens at an address, or an error that says what to do."""
+    from interlock.faces.http.connections import BACKLOG, Listener
+
     name = host.strip("[]")
     family = socket.AF_INET6 if ":" in name else socket.AF_INET
     # asyncio sends small writes at once (TCP_NODELAY) only if the socket names its protocol; else
     # each answer, which is two writes, would wait 40 ms for an acknowledgement.
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((name, port))
-        bound.listen(2048)
+        bound.listen(BACKLOG)
     except (OSError, UnicodeError, OverflowError) as error:
         bound.close()
         said = getattr(error, "strerror", None) or str(error)
@@ -228,17 +291,19 @@ def _bound(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _bound_unix(path: str) -> socket.socket:
+def _bound_unix(path: str) -> Listener:
     """A Unix socket that its owner alone may use; one that no server has is replaced."""
+    from interlock.faces.http.connections import BACKLOG, Listener
+
     if os.path.exists(path) and not _is_dead_socket(path):
         raise BadInput(f"{path} is in use, or is no socket; name another --socket")
     with suppress(FileNotFoundError):
         os.unlink(path)
-    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    bound = Listener(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:
         bound.bind(path)
-        bound.listen(2048)
+        bound.listen(BACKLOG)
     except OSError as error:
         bound.close()
         said = error.strerror or str(error)
@@ -249,8 +314,6 @@ def _bound_unix(path: str) -> socket.socket:
 
 
 def _is_dead_socket(path: str) -> bool:
-    import stat
-
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:

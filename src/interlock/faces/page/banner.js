@@ -12,8 +12,8 @@ const TEXT = {
   ],
   token: [
     "This page needs a token",
-    "Open /?token=TOKEN once, and the browser keeps it. To make a token:",
-    "interlock up --token act",
+    "Open /?token=TOKEN once, and the browser keeps it. The address with the token of your own server:",
+    "interlock open",
   ],
   store: [
     "The store is away",

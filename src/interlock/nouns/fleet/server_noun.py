@@ -45,8 +45,11 @@ class UpRequest(Request, frozen=True, kw_only=True):
     longest_wait: Annotated[
         Duration, option("duration", "how long a call waits at most; proxies give up on long calls")
     ] = 50.0
+    open_: Annotated[
+        bool, option("flag", "want no token: every user and container of this machine may act")
+    ] = field(default=False, name="open")
     require_token: Annotated[
-        bool, option("flag", "accept no request without a token, not even from this machine")
+        bool, option("flag", "accept the tokens of the store alone, not that of your user")
     ] = False
     allow_host: Annotated[
         tuple[str, ...], option("names", "another name by which callers reach this server")
@@ -70,10 +73,14 @@ class OpenRequest(Request, frozen=True, kw_only=True):
 
 
 class Serving(Success, frozen=True, kw_only=True, tag="serving"):
-    """The server listens; ``agent`` is the one that its page acts as."""
+    """The server listens; ``agent`` is the one that its page acts as.
+
+    ``token`` is that of the user, unless the output is a file, or none is needed.
+    """
 
     url: str
     agent: str
+    token: str = ""
 
 
 class TokenMade(Success, frozen=True, kw_only=True, tag="token_made"):
@@ -116,11 +123,15 @@ class TokenList(Listing[TokenView], frozen=True, kw_only=True):
 
 
 class ServerAddress(Success, frozen=True, kw_only=True, tag="address"):
-    """Where a server of this store runs; ``opened`` if a browser was asked to show its page."""
+    """Where a server of this store runs; ``opened`` if a browser was asked to show its page.
+
+    ``token`` is that of the user, if the user started the server.
+    """
 
     url: str
     host: str
     agent: str
+    token: str = ""
     opened: bool = False
 
 

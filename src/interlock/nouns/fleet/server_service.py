@@ -49,12 +49,16 @@ class StoredToken(Struct, frozen=True, kw_only=True):
 
 
 class ServerPlace(Struct, frozen=True, kw_only=True):
-    """A server that runs: its address, and the agent that its page acts as."""
+    """A server that runs: its address, and the agent that its page acts as.
+
+    ``proof`` shows its user that it is the user's own, so that the token is given to no other.
+    """
 
     url: str
     host: str
     pid: int
     agent: str
+    proof: str = ""
 
 
 _TOKEN = codec.Decoder(StoredToken)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _serving(outcome: outcomes.Serving, _: Paint) -> str:
-    return f"serving {outcome.url} as {outcome.agent}; stop with Ctrl-C"
+    return f"serving {_with_token(outcome)} as {outcome.agent}; stop with Ctrl-C"
 
 
 def _made(outcome: outcomes.TokenMade, _: Paint) -> str:
@@ -42,7 +42,11 @@ def _tokens(outcome: outcomes.TokenList, _: Paint) -> str:
 
 
 def _address(outcome: outcomes.ServerAddress, _: Paint) -> str:
-    return printable(outcome.url)
+    return printable(_with_token(outcome))
+
+
+def _with_token(outcome: outcomes.Serving | outcomes.ServerAddress) -> str:
+    return f"{outcome.url}?token={outcome.token}" if outcome.token else outcome.url
 
 
 def _no_server(_: outcomes.NoServer, __: Paint) -> str:
