@@ -187,4 +187,6 @@ class GuardBlocked(Blocked, frozen=True, kw_only=True, tag="blocked"):
 class NoGuard(Nothing, frozen=True, kw_only=True, tag="nothing"):
     """The store has no guard of this name."""
 
+    own_words = ("reason",)
+
     guard: str

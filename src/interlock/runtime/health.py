@@ -140,6 +140,8 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Health(Listing[Problem], frozen=True, kw_only=True):
     """All problems; ``partial`` if the store has more than one pass reads."""
 
+    own_words = ("says",)
+
     exit_statuses: ClassVar[str] = "0 or 1"
     listed = "problems"
 

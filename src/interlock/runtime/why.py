@@ -49,6 +49,8 @@ class Need(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class WhyLink(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A thing that the explained one depends on, and what blocks that."""
 
+    own_words = ("says",)
+
     thing: str
     blocked: bool
     because: str

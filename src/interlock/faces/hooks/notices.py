@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from interlock.core import keys
-from interlock.core.safe_text import all_printable, one_line
+from interlock.core.safe_text import all_foreign, one_line
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -102,7 +102,7 @@ def _text(message: Received) -> str:
     from interlock.nouns.messages.text import received
     from interlock.runtime.text import Paint
 
-    return received(all_printable(message), Paint(colour=False))
+    return received(all_foreign(message), Paint(colour=False))
 
 
 def _leave_unread(state: HookState, ids: list[str], _cut: bool) -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from interlock.core.safe_text import all_printable, one_line, printable
+from interlock.core.safe_text import all_foreign, one_line, printable
 from interlock.errors import InterlockError
 from interlock.faces.mcp.tools import McpTool, in_argument_words, tool_name
 from interlock.runtime.text import Paint, render
@@ -95,7 +95,7 @@ def told(outcome: Any, tool: McpTool, tools: Collection[str], you: str) -> str: 
     text = render(outcome)
     if getattr(outcome, "exit_status", 0):
         text = in_tool_words(text, tool, tools)
-    step = NEXT.get(type(outcome).__name__, "").format(o=all_printable(outcome))
+    step = NEXT.get(type(outcome).__name__, "").format(o=all_foreign(outcome))
     if type(outcome).__name__ == "LockBusy" and outcome.holder == you:
         step = _YOURS.format(o=outcome)
     if type(outcome).__name__ == "Inbox" and outcome.messages:
@@ -123,7 +123,7 @@ def mail(new: Sequence[Received], seen: int, *, more: bool) -> str:
     from interlock.nouns.messages.text import received
 
     plain = Paint(colour=False)
-    blocks = [received(all_printable(each), plain) for each in new[:_MESSAGES]]
+    blocks = [received(all_foreign(each), plain) for each in new[:_MESSAGES]]
     text = _cut("\n".join(blocks), _LONGEST_MAIL).replace(": interlock reply", ": reply")
     others = seen + len(new) - len(blocks)
     plus = "+" if more else ""

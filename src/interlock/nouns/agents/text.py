@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.core.validate import quote
-from interlock.runtime.text import ago, lasting, state, table
+from interlock.runtime.text import ago, joined, lasting, state, table
 
 if TYPE_CHECKING:
     from interlock.nouns.agents import session_rules
@@ -26,7 +26,7 @@ def _joined(outcome: session_rules.Joined, _paint: Paint) -> str:
 
 
 def _left(outcome: session_rules.Left, paint: Paint) -> str:
-    gave = f"; released {', '.join(outcome.released)}" if outcome.released else ""
+    gave = f"; released {joined(outcome.released)}" if outcome.released else ""
     return f"{paint('green', 'left')} {outcome.session}{gave}"
 
 
@@ -49,7 +49,7 @@ def _no_death(outcome: session_rules.NoDeath, _paint: Paint) -> str:
 
 
 def _reported(outcome: Reported, paint: Paint) -> str:
-    can = f"; can {', '.join(outcome.can)}" if outcome.can else ""
+    can = f"; can {joined(outcome.can)}" if outcome.can else ""
     return f"{paint('green', outcome.status)}{_says(outcome).removeprefix(outcome.status)}{can}"
 
 
@@ -113,11 +113,11 @@ def _mail(outcome: AgentList) -> str:
     """Agents that can receive mail although they have no session."""
     more = len(outcome.known) - _NAMED
     others = f" and {more} more, which --json names" if more > 0 else ""
-    return f"mail can be sent to {', '.join(outcome.known[:_NAMED])}{others}"
+    return f"mail can be sent to {joined(outcome.known[:_NAMED])}{others}"
 
 
 def _row(agent: session_rules.Agent, paint: Paint, *, told: bool) -> list[str]:
-    says = (_says(agent), ago(agent.heard), ", ".join(agent.can)) if told else ()
+    says = (_says(agent), ago(agent.heard), joined(agent.can)) if told else ()
     return [
         agent.agent,
         state(agent.state, paint),
@@ -125,7 +125,7 @@ def _row(agent: session_rules.Agent, paint: Paint, *, told: bool) -> list[str]:
         ago(agent.since),
         "" if agent.expires_in is None else lasting(agent.expires_in),
         f"{agent.host}:{agent.pid}",
-        ", ".join(agent.holds),
+        joined(agent.holds),
         agent.session,
     ]
 

@@ -80,6 +80,8 @@ class RebaseConflict(Refusal, frozen=True, kw_only=True, tag="rebase_conflict"):
 class RebaseBlocked(Refusal, frozen=True, kw_only=True, tag="rebase_blocked"):
     """Changes in the folder would be lost, or another agent works there; it is as it was."""
 
+    own_words = ("reason",)
+
     branch: str
     onto: str
     reason: str
@@ -91,4 +93,6 @@ NextLook: TypeAlias = Literal["soon", "later"]
 
 def pace(before: float, least: float, most: float, *, moved: bool) -> float:
     """Seconds until the next look: short after a move, then longer and longer."""
+
+    own_words = ("reason",)
     return least if moved else min(max(before, least) * 1.5, most)

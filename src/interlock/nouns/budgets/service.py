@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote
 from interlock.errors import BadInput, NotAllowed
 from interlock.nouns.budgets import budget as core
@@ -256,7 +257,7 @@ def exceeded(agent: str, task: str = "") -> Op[str]:
     for thing in things:
         limit = limits[thing]
         if limit is not None and (figure := core.over(limit, spent[thing])):
-            return f"the budget of {thing} is used up: {figure}"
+            return f"the budget of {foreign(thing)} is used up: {figure}"
     return ""
 
 

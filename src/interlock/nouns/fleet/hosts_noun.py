@@ -68,6 +68,8 @@ class NotWoken(Refusal, frozen=True, kw_only=True, tag="not_woken"):
 class Primed(Success, frozen=True, kw_only=True, tag="primed"):
     """What an agent has to know, and about how many tokens that is."""
 
+    own_words = ("reason",)
+
     agent: str
     text: str
     tokens: int

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.deadlock import DeadlockedSet
+from interlock.core.safe_text import foreign
 from interlock.core.thing_names import thing_of
 from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait
@@ -60,8 +61,8 @@ def _stuck(checkup: HealthCheck, held: Iterable[Held], now: float) -> Iterator[P
         if now - grant.since > checkup.patience.held:
             yield Problem(
                 kind="stuck",
-                says=f"{thing}: {grant.agent} has held it for {span(now - grant.since)}",
-                remedy=f"see what {grant.agent} does: when that ends, this moves on",
+                says=f"{foreign(thing)}: {foreign(grant.agent)} has held it for {span(now - grant.since)}",
+                remedy=f"see what {foreign(grant.agent)} does: when that ends, this moves on",
                 thing=thing,
                 agent=grant.agent,
                 since=grant.since,
@@ -139,7 +140,7 @@ def _stale(found: Iterable[Held]) -> Iterator[Problem]:
         thing = things(wanted)
         yield Problem(
             kind="stale",
-            says=f"{thing}: {grant.agent} stopped renewing it, and no caller has acquired it since",
+            says=f"{foreign(thing)}: {foreign(grant.agent)} stopped renewing it, and no caller has acquired it since",
             remedy="acquire it, or run 'interlock maintain'",
             thing=thing,
             agent=grant.agent,
@@ -150,7 +151,9 @@ def _stale(found: Iterable[Held]) -> Iterator[Problem]:
 def _waiting(waiters: Iterable[Waiter], pools: Mapping[str, Pool], now: float) -> Iterator[Problem]:
     for waiter in waiters:
         thing = things(waiter.together)
-        waited = f"{thing}: {waiter.agent} has waited for {span(now - waiter.since)}"
+        waited = (
+            f"{foreign(thing)}: {foreign(waiter.agent)} has waited for {span(now - waiter.since)}"
+        )
         yield Problem(
             kind="waiting",
             says="; ".join((waited, *_in_the_way(waiter, pools))),
@@ -168,7 +171,7 @@ def _in_the_way(waiter: Waiter, pools: Mapping[str, Pool]) -> Iterator[str]:
         if pool.grants:
             yield f"{thing_of(key)} is held by {holders(pool.grants)}"
         if place := pool.position(waiter.id):
-            yield f"{pool.waiters[place - 1].agent} is before it"
+            yield f"{foreign(pool.waiters[place - 1].agent)} is before it"
 
 
 def _deadlock(deadlock: DeadlockedSet, youngest: Waiter | UnqueuedWait) -> Problem:

@@ -16,6 +16,7 @@ from interlock.client_context import Context
 from interlock.core import keys, outcomes, validate
 from interlock.core.decision import Outcome, Proof, Write
 from interlock.core.outcomes import Granted
+from interlock.core.safe_text import foreign
 from interlock.core.thing_names import join_things, key_of, split_things
 from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
 from interlock.nouns.grants import handover
@@ -121,7 +122,7 @@ class HeldGrant:
         """How it ended, as a part of a sentence."""
         if self.broken is None:
             return "is no longer ours"
-        return f"was ended by {self.broken.by}: {self.broken.reason}"
+        return f"was ended by {foreign(self.broken.by)}: {foreign(self.broken.reason)}"
 
     def _warn_pending(self, trouble: str) -> None:
         import logging
@@ -339,7 +340,7 @@ def _refusal_error(outcome: object, given: Given = (), things: Sequence[str] = (
         case lock.LockDeadlock() | semaphore.SlotsDeadlock() | several.SeveralDeadlock():
             return deadlocked(outcome.cycle, outcome, [key_of(thing) for thing in things])
         case lock.LockBusy(lock=name, holder=holder):
-            state = f"held by {holder}" if holder else "reserved for the first waiter"
+            state = f"held by {foreign(holder)}" if holder else "reserved for the first waiter"
             return Unavailable(f"lock {name!r} is {state}; wait longer or retry later", outcome)
         case semaphore.SlotsFull(semaphore=name):
             free = f"{outcome.available} of {outcome.capacity} slots are free"

@@ -28,6 +28,8 @@ class LeafVerdict(Struct, frozen=True, kw_only=True):
 class GuardVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a check says about one guard; conditions of the caller have no name and no action."""
 
+    own_words = ("reason",)
+
     outcome: CheckWord
     leaves: tuple[LeafVerdict, ...]
     acts: tuple[str, ...] = ()

@@ -274,6 +274,8 @@ CancelOutcome: TypeAlias = (
 class ListedMerge(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A merge for display; ``place`` is that in the queue, 1 for the next one."""
 
+    own_words = ("reason",)
+
     of_lines: ClassVar[tuple[str, ...]] = ("reason",)
     merge: str
     branch: str
@@ -304,6 +306,8 @@ class MergeView(ListedMerge, frozen=True, kw_only=True, omit_defaults=True):
 class MergeTargetView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The target of a queue for display; without a ``server``, nothing is merged."""
 
+    own_words = ("held",)
+
     target: str
     waiting: int
     repository: str = ""
@@ -318,6 +322,8 @@ class MergeTargetView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class MergeList(Listing[ListedMerge], frozen=True, kw_only=True):
     """Merges: those that wait in their order, then those that ended, the last one first."""
+
+    own_words = ("held",)
 
     listed: ClassVar[str] = "merges"
 

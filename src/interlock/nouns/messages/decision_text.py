@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from interlock.core.safe_text import printable
 from interlock.core.validate import quote
 from interlock.nouns.messages.text import body
-from interlock.runtime.text import ago, as_json, listed, table
+from interlock.runtime.text import ago, as_json, joined, listed, table
 
 if TYPE_CHECKING:
     from interlock.nouns.messages import decision as decisions
@@ -77,7 +77,7 @@ def _already(outcome: decisions.AlreadyResolved, paint: Paint) -> str:
 
 
 def _no_option(outcome: decisions.NoSuchOption, paint: Paint) -> str:
-    named = ", ".join(map(quote, outcome.options))
+    named = joined(map(quote, outcome.options))
     return f"{paint('yellow', 'no such option')} of {outcome.decision}: give one of {named}"
 
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from interlock.core import keys, validate
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote, span
 from interlock.nouns.agents.report_rules import describe
 from interlock.nouns.agents.views import all_reports
@@ -42,14 +43,14 @@ def query(context: Context, id_: str) -> Op[Why]:
         return why(
             blocked=True,
             state="handed",
-            because=f"no agent answered {found.agent}, so a person is asked",
-            clear=f"a person decides: interlock decision resolve {found.decision} ANSWER",
+            because=f"no agent answered {foreign(found.agent)}, so a person is asked",
+            clear=f"a person decides: interlock decision resolve {quote(found.decision)} ANSWER",
             by=f"decision/{found.decision}",
             since=found.at,
         )
     if found.state != "open":
         ago = span(context.runner.clock.wall() - found.replied)
-        said = _ENDS.get(found.state, f"{found.by} answered {ago} ago")
+        said = _ENDS.get(found.state, f"{foreign(found.by)} answered {ago} ago")
         return why(blocked=False, state=found.state, because=said, clear=_story(id_))
     why = partial(why, blocked=True, state="open", by=found.to, since=found.at)
     if left is None:
@@ -58,7 +59,7 @@ def query(context: Context, id_: str) -> Op[Why]:
         )
     answers = found.to if not found.to.startswith(ABLE) else f"an agent that can {found.to[1:]}"
     return why(
-        because=f"{found.agent} asked {answers}, {(yield from _presence(found))}",
+        because=f"{foreign(found.agent)} asked {answers}, {(yield from _presence(found))}",
         clear=f"{answers} answers, or its time is up in {span(left.expires_in)}",
         expires_in=None if left.expires_in is None else round(left.expires_in, 3),
         leads_to=() if found.to.startswith(ABLE) else (f"agent/{found.to}",),
@@ -107,7 +108,7 @@ def message(_context: Context, id_: str) -> Op[Why]:
 
 
 def _story(id_: str) -> str:
-    return f"see 'interlock record explain {id_}'"
+    return f"see 'interlock record explain {quote(id_)}'"
 
 
 def _doing(agent: str) -> Op[str | None]:

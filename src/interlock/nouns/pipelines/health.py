@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from interlock.core import keys
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote, span
 from interlock.nouns.pipelines.pipeline import PipelineRun
 from interlock.nouns.pipelines.pipeline_reader import decode_run
@@ -27,7 +28,7 @@ def _problem(id_: str, run: PipelineRun, now: float, waiting: float) -> Problem 
     if run.state == "failed":
         return Problem(
             kind="failed",
-            says=f"{thing}: it failed {span(now - run.since)} ago: {run.reason}",
+            says=f"{foreign(thing)}: it failed {span(now - run.since)} ago: {run.reason}",
             remedy=f"start another one: interlock pipeline start {quote(run.definition)}"
             " --agent NAME",
             thing=thing,
@@ -39,7 +40,7 @@ def _problem(id_: str, run: PipelineRun, now: float, waiting: float) -> Problem 
         return None
     return Problem(
         kind="blocked",
-        says=f"{thing}: {blocked.leaf} of {blocked.guard} has kept it for"
+        says=f"{foreign(thing)}: {blocked.leaf} of {foreign(blocked.guard)} has kept it for"
         f" {span(now - blocked.since)}: {blocked.reason}",
         remedy=f"see 'interlock why {quote(thing)}'",
         thing=thing,

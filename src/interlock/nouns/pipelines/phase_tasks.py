@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from interlock.core.safe_text import foreign
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.guards import condition as c
 from interlock.nouns.guards.gates import GateFact, Hindrance
@@ -133,7 +134,7 @@ def publish(
             guard=guard,
             leaf=f"task={taken}",
             reason=f"there is a task {taken} already, which this pipeline did not publish",
-            acts=(f"start the pipeline again under another id than {pipeline}",),
+            acts=(f"start the pipeline again under another id than {foreign(pipeline)}",),
             facts=(GateFact(fact=f"task/{taken}"),),
         )
     changes.facts.need_all(changes.exists, outside)

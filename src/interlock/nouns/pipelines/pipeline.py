@@ -72,6 +72,8 @@ class PipelineRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     to be cancelled.
     """
 
+    own_words = ("reason",)
+
     state: PipelineState
     definition: str
     digest: str
@@ -150,6 +152,8 @@ class PipelineStarted(Success, frozen=True, kw_only=True, tag="started"):
 class PipelineExists(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """A pipeline of this id exists already, and stays as it is."""
 
+    own_words = ("reason",)
+
     pipeline: str
     definition: str
     state: PipelineState
@@ -194,6 +198,8 @@ class PipelineBlocked(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"
 class PipelineFailed(item_outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="failed"):
     """A guard ended the pipeline, which has released all that it held."""
 
+    own_words = ("reason",)
+
     pipeline: str
     phase: str
     reason: str
@@ -206,6 +212,8 @@ class PipelineCancelled(item_outcomes.Cancelled, frozen=True, kw_only=True, tag=
 
     ``tasks`` is how many of its tasks were open: they are cancelled, too.
     """
+
+    own_words = ("reason",)
 
     pipeline: str
     phase: str = ""

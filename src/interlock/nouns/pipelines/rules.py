@@ -37,6 +37,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, ObservedFact, Write
+from interlock.core.safe_text import foreign
 from interlock.nouns.guards.gates import Hindrance, hindrance_of
 from interlock.nouns.guards.guard import (
     BlockAction,
@@ -171,7 +172,7 @@ def judge(
     if limit is None:
         return Stay(hindrance=hindrance)
     if failures > limit:
-        reason = f"guard {result.guard} failed {failures} times; last: {hindrance.reason}"
+        reason = f"guard {foreign(result.guard)} failed {failures} times; last: {hindrance.reason}"
         return GiveUp(reason=reason, hindrance=hindrance)
     return Stay(hindrance=hindrance, counted=stage, delay=delay)
 
@@ -254,7 +255,7 @@ def enter(
         outcome = core.PipelineAdvanced(
             pipeline=change.pipeline, phase=phase.name, warned=change.warned
         )
-    return _decision(change, outcome, after, "advanced", f"phase {phase.name}")
+    return _decision(change, outcome, after, "advanced", f"phase {foreign(phase.name)}")
 
 
 def complete(change: RunChange) -> Decision[core.PipelineCompleted]:
@@ -322,7 +323,7 @@ def _decision(
     events = [Event("pipeline:started", change.by)] if change.new else []
     events += [Event("pipeline:warned", change.by) for _ in change.warned]
     events.append(Event(f"pipeline:{event}", change.by))
-    warned = [f"warned by {name}" for name in change.warned]
+    warned = [f"warned by {foreign(name)}" for name in change.warned]
     thing = f"pipeline/{change.pipeline}"
     return Decision(
         outcome=outcome,

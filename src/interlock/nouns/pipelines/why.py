@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.core import keys, validate
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote, span
 from interlock.nouns.guards.gate_cycles import cycle_from, cycle_text
 from interlock.nouns.guards.hosts import who_looks
@@ -84,4 +85,4 @@ def _free(context: Context, id_: str, run: PipelineRun) -> Why:
 
 
 def _where(run: PipelineRun) -> str:
-    return f"in phase {run.phase}" if run.phase else "before its first phase"
+    return f"in phase {foreign(run.phase)}" if run.phase else "before its first phase"

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from interlock.check_record import DigestMark, ExpectedMark
 from interlock.core import codec
+from interlock.core.safe_text import foreign
 from interlock.errors import BadInput, StoreBusy, StoreDamaged, StoreUnsuitable
 from interlock.nouns.record.noun import Anchored, Verified
 from interlock.nouns.record.verify import verify, verify_and_roll
@@ -107,7 +108,8 @@ def _anchor_place(name: str) -> AnchorPlace:
 
 def _expected_marks(place: AnchorPlace, anchors: Sequence[AnchorLine]) -> tuple[ExpectedMark, ...]:
     return tuple(
-        ExpectedMark(each.mark, f"the anchor in {place.name}", outside=True) for each in anchors
+        ExpectedMark(each.mark, f"the anchor in {foreign(place.name)}", outside=True)
+        for each in anchors
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from interlock.core.validate import quote
-from interlock.runtime.text import ago, as_json, columns, lasting
+from interlock.runtime.text import ago, as_json, columns, joined, lasting
 
 if TYPE_CHECKING:
     from interlock.core.entry import RecordLine
@@ -103,7 +103,7 @@ def _about(line: RecordLine) -> str:
         word = event.name.partition(":")[2]
         if word != line.outcome:
             others.setdefault(word, []).append(event.thing.removeprefix("task/"))
-    return ", ".join([line.thing, *(_became(word, names) for word, names in others.items())])
+    return joined([line.thing, *(_became(word, names) for word, names in others.items())])
 
 
 def _became(word: str, names: Sequence[str]) -> str:
@@ -111,7 +111,7 @@ def _became(word: str, names: Sequence[str]) -> str:
     if not named:
         return word
     more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
-    return f"{word}: {', '.join(named[:NAMED])}{more}"
+    return f"{word}: {joined(named[:NAMED])}{more}"
 
 
 def _verified(outcome: Verified, paint: Paint) -> str:
@@ -141,13 +141,13 @@ def _by(share: EntriesOfKey) -> str:
     more = f" and {len(agents) - NAMED} more" if len(agents) > NAMED else ""
     where = f"revision {share.begins} to {share.ends}"
     by = f"by {share.key}, " if share.key else ""
-    return f"{by}of {', '.join(agents[:NAMED])}{more}, {where}"
+    return f"{by}of {joined(agents[:NAMED])}{more}, {where}"
 
 
 def _reason(outcome: Verified, name: str) -> str:
     if getattr(outcome, name) == "bad":
         places = [_position(each) for each in outcome.findings if each.verdict == name]
-        return f"at {', '.join(places[:3])}{' ...' if len(places) > len(places[:3]) else ''}"
+        return f"at {joined(places[:3])}{' ...' if len(places) > len(places[:3]) else ''}"
     match name:
         case "integrity":
             span = f", revision {outcome.begins} to {outcome.ends}" if outcome.ends else ""
@@ -219,7 +219,7 @@ def _sentence(each: HistoryEvent, paint: Paint, *, name: bool) -> str:
         return f"{word}, session {each.session}"
     named = name and each.thing and each.what != "stop"
     what = f"{word} {each.thing}" if named else word
-    return ", ".join([what, *_particulars(each)])
+    return joined([what, *_particulars(each)])
 
 
 def _particulars(each: HistoryEvent) -> Iterator[str]:
@@ -323,7 +323,7 @@ def _values(name: str, old: object, new: object) -> str:
 
 
 def _names(agents: tuple[str, ...]) -> str:
-    return ", ".join(agents)
+    return joined(agents)
 
 
 def _span(seconds: float) -> str:

@@ -36,6 +36,8 @@ class RequestExists(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, ta
     ``differs`` says that it asks for something else: it has another payload, type or receiver.
     """
 
+    own_words = ("reason",)
+
     request: str
     state: RequestState
     differs: bool = False
@@ -131,6 +133,11 @@ class RequestOpen(Refusal, frozen=True, kw_only=True, tag="unanswered"):
 class RequestOver(outcomes.Gone, frozen=True, kw_only=True, tag="gone"):
     """The request has ended and there is no result: it was cancelled, or the result is deleted."""
 
+    own_words = (
+        "reason",
+        "next",
+    )
+
     request: str
     state: RequestState
     reason: str
@@ -195,6 +202,8 @@ class RequestView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class RequestList(Listing[RequestView], frozen=True, kw_only=True):
     """Requests by id; ``more`` is the last one if there are more: received ones as ID@SWARM."""
+
+    own_words = ("next",)
 
     listed: ClassVar[str] = "requests"
 

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from interlock.core.validate import quote
-from interlock.runtime.text import ago, as_json, lasting, listed, since, table
+from interlock.runtime.text import ago, as_json, joined, lasting, listed, since, table
 
 if TYPE_CHECKING:
     from interlock.nouns.requests import outcomes as out
@@ -96,7 +96,7 @@ def _coming(outcome: out.RequestOpen | out.RequestView) -> str:
 def _answered(outcome: out.RequestAnswered, paint: Paint) -> str:
     head = f"{paint('green', 'answered')} by {outcome.executed_by} of {outcome.from_swarm}"
     sure = "" if outcome.confidence is None else f", confidence {outcome.confidence:g}"
-    cites = f", cites {', '.join(outcome.citations)}" if outcome.citations else ""
+    cites = f", cites {joined(outcome.citations)}" if outcome.citations else ""
     return f"{head}, {ago(outcome.executed_at)}{sure}{cites}\n{as_json(outcome.result)}"
 
 
@@ -127,7 +127,7 @@ def _cancelled(outcome: out.RequestCancelled, paint: Paint) -> str:
 
 
 def _unknown(outcome: out.UnknownRequest, paint: Paint) -> str:
-    names = ", ".join(outcome.unknown)
+    names = joined(outcome.unknown)
     return f"{paint('red', 'unknown')} {names}: see 'interlock request list'"
 
 
@@ -184,7 +184,7 @@ def _written(outcome: out.AuditWritten, paint: Paint) -> str:
     lines = "1 line" if outcome.lines == 1 else f"{outcome.lines} lines"
     said = f"{paint('green', 'written')} {lines} to {outcome.folder}"
     if outcome.deleted:
-        said += f"; deleted {', '.join(outcome.deleted)}"
+        said += f"; deleted {joined(outcome.deleted)}"
     if outcome.missed:
         said += "\nentries before these are gone from the record; run this more often"
     return said
@@ -241,11 +241,11 @@ def _kept(outcome: out.QuarantineKept, paint: Paint) -> str:
 
 
 def _dropped(outcome: out.QuarantineDropped, paint: Paint) -> str:
-    return f"{paint('green', 'dropped')} {', '.join(outcome.dropped)}"
+    return f"{paint('green', 'dropped')} {joined(outcome.dropped)}"
 
 
 def _no_quarantine(outcome: out.UnknownQuarantine, paint: Paint) -> str:
-    names = ", ".join(outcome.unknown)
+    names = joined(outcome.unknown)
     return f"{paint('red', 'unknown')} {names}: see 'interlock quarantine list'"
 
 

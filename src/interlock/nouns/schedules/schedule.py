@@ -196,6 +196,12 @@ class ScheduleView(ListedSchedule, frozen=True, kw_only=True, omit_defaults=True
     A task is a dead letter if no worker began it ``deadline_in`` seconds after its publishing.
     """
 
+    own_words = (
+        "when",
+        "reason",
+        "failure",
+    )
+
     task: dict[str, Any]
     next_runs: tuple[float, ...] = ()
     deadline_in: float | None = None

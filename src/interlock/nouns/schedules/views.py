@@ -12,6 +12,7 @@ from interlock.core import keys
 from interlock.core.decision import Event
 from interlock.core.entry import RecordLine
 from interlock.core.history import HistoryEvent, NounHistory
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote, span
 from interlock.errors import BadInput
 from interlock.nouns.schedules import schedule as core
@@ -186,7 +187,7 @@ def why(context: Context, name: str) -> Op[Why]:
             since=schedule.run,
             state=schedule.state,
         )
-    last = f"; it published {schedule.last_task} last" if schedule.last_task else ""
+    last = f"; it published {foreign(schedule.last_task)} last" if schedule.last_task else ""
     return Why(
         thing=thing,
         blocked=False,

@@ -113,6 +113,8 @@ class SwarmRegistered(Success, frozen=True, kw_only=True, tag="registered"):
     yet.
     """
 
+    own_words = ("reason",)
+
     swarm: str
     bus: str
     bus_id: str

@@ -7,6 +7,7 @@ from functools import partial
 
 from interlock.client_context import Context
 from interlock.core import keys
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote, span
 from interlock.errors import BusTrouble, InterlockError
 from interlock.nouns.swarms import registry
@@ -158,10 +159,10 @@ def _entry_findings(context: Context, own: OwnSwarm) -> Op[list[Finding]]:
         return [finding("swarm", fact, remedy)]
     entry = verified_own(items.get(keys.registry_entry(own.name)), own, now)
     if entry is None or entry.expires / 1000 < now:
-        fact = f"{own.name} has no valid entry on {own.bus_shown}"
+        fact = f"{foreign(own.name)} has no valid entry on {own.bus_shown}"
         return [finding("swarm", fact, "run 'interlock swarm sync', with --follow to stay there")]
     left = span(entry.expires / 1000 - now)
-    fact = f"{own.name} on {own.bus_shown}, entry {entry.version} expires in {left}"
+    fact = f"{foreign(own.name)} on {own.bus_shown}, entry {entry.version} expires in {left}"
     return [finding("swarm", fact), *_rotated_keys(own, now)]
 
 
@@ -198,7 +199,7 @@ def _key_findings(now: Callable[[], float]) -> list[Finding]:
             fact, _, remedy = file.problem.partition("; ")
             found.append(finding("keys", fact, remedy or "see 'interlock key list'"))
         elif file.overdue(now()):
-            fact = f"{file.name} is {span(file.age(now()))} old"
+            fact = f"{foreign(file.name)} is {span(file.age(now()))} old"
             found.append(finding("keys", fact, f"run 'interlock key rotate {quote(file.name)}'"))
     current = [file for file in files if not file.retired]
     if not found and current:

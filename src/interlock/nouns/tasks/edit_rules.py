@@ -34,6 +34,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote, span
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.tasks import progress_rules, rules, task, task_outcomes
@@ -194,7 +195,7 @@ def _not_editable(
     why = f"it is {status.state}, and a task can be edited until a worker claims it"
     if status.state == "running" and (held := changes.facts.claim(id_)) is not None:
         why = (
-            f"{held.agent} claimed it {span(max(changes.now - held.since, 0.0))} ago, and a task"
+            f"{foreign(held.agent)} claimed it {span(max(changes.now - held.since, 0.0))} ago, and a task"
             " can be edited while no worker has it; to take it back first:"
             f" interlock task requeue {quote(id_)} --reason WHY"
         )
@@ -389,7 +390,7 @@ def drop_one(changes: TaskChanges, id_: str, agent: str, reason: str) -> None:
         raise AssertionError(f"there is no task {id_}")
     if status.state == "pending" and not status.due:
         changes.delete(spec.ready_key(id_))
-    said = f"dropped by {agent}" + (f": {reason}" if reason else "")
+    said = f"dropped by {foreign(agent)}" + (f": {foreign(reason)}" if reason else "")
     changes.move(id_, "drop", "dropped", since=changes.now, by=agent, reason=said, deadline=None)
     kept = Spec(at=spec.at, by=spec.by, trace=spec.trace, title=spec.title, plan=spec.plan)
     changes.put(keys.data(id_), kept)

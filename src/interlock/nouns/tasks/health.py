@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from interlock.core import keys
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait
 from interlock.nouns.agents.views import SessionOverview, all_deaths, session_overview
@@ -141,14 +142,14 @@ def _running(checkup: HealthCheck) -> Op[list[RunningTask]]:
 
 def _stale(each: RunningTask) -> Problem:
     agent, since = each.claim.agent, each.claim.since
-    says = f"{agent} was lost, and it is not back in the queue yet"
+    says = f"{foreign(agent)} was lost, and it is not back in the queue yet"
     remedy = "claim it, or run 'interlock maintain'"
     return _problem("stale", each.task, says, remedy, agent=agent, since=since)
 
 
 def _stuck(each: RunningTask, now: float) -> Problem:
     agent, since = each.claim.agent, each.claim.since
-    says = f"{agent} has worked on it for {span(now - since)}"
+    says = f"{foreign(agent)} has worked on it for {span(now - since)}"
     return _problem("stuck", each.task, says, _see(each), agent=agent, since=since)
 
 
@@ -156,13 +157,13 @@ def _overdue(running: Sequence[RunningTask], now: float) -> Iterator[Problem]:
     for each in running:
         deadline, agent = each.status.deadline, each.claim.agent
         if deadline is not None and deadline < now:
-            says = f"{agent} works on it, and its deadline was {span(now - deadline)} ago"
+            says = f"{foreign(agent)} works on it, and its deadline was {span(now - deadline)} ago"
             yield _problem("overdue", each.task, says, _see(each), agent=agent, since=deadline)
 
 
 def _see(each: RunningTask) -> str:
     return (
-        f"see what {each.claim.agent} does, or give it up:"
+        f"see what {foreign(each.claim.agent)} does, or give it up:"
         f" interlock task cancel {quote(each.task)} --agent NAME"
     )
 
@@ -248,7 +249,7 @@ def _unattended_problems(waiting: Sequence[WaitingTasks]) -> Iterator[Problem]:
         return
     first = min(waiting, key=lambda each: each.since)
     more = _more(sum(each.count for each in waiting) - 1, "task waits", "tasks wait")
-    able = f" --can {first.listed}" if first.requires else ""
+    able = f" --can {quote(first.listed)}" if first.requires else ""
     yield _problem(
         "unattended",
         first.task,
@@ -270,8 +271,8 @@ def _unable(waiting: WaitingTasks) -> Problem:
         waiting.task,
         f"it requires {' and '.join(waiting.requires)}, and no agent that is here reports that"
         f" it can{waiting.others}",
-        f"start a worker that can: interlock task next --can {waiting.listed};"
-        f" or let one say so: interlock agent status --can {waiting.listed}",
+        f"start a worker that can: interlock task next --can {quote(waiting.listed)};"
+        f" or let one say so: interlock agent status --can {quote(waiting.listed)}",
         since=waiting.since,
     )
 
@@ -390,7 +391,7 @@ def _blocked_for_good(
         yield _problem(
             "blocked",
             first,
-            f"it needs {need}, which {word} {span(now - status.since)} ago ({why}){more}",
+            f"it needs {foreign(need)}, which {word} {span(now - status.since)} ago ({why}){more}",
             f"{back} or give up what needs it: interlock task cancel {quote(first)} --agent NAME",
             since=status.since,
         )
@@ -409,7 +410,7 @@ def _leftover(checkup: HealthCheck, now: float) -> Op[list[Problem]]:
     return [
         Problem(
             kind="leftover",
-            says=f"{'an import' if need.startswith(BATCH) else f'task/{need}'}: it was completed"
+            says=f"{'an import' if need.startswith(BATCH) else f'task/{foreign(need)}'}: it was completed"
             f" {span(now - each.since)} ago, and not all that needs it was moved on",
             remedy="run 'interlock maintain'",
             thing="" if need.startswith(BATCH) else f"task/{need}",

@@ -29,6 +29,8 @@ class Published(Success, frozen=True, kw_only=True, tag="published"):
 class TaskExists(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """A task of this id exists already, and stays as it is."""
 
+    own_words = ("reason",)
+
     task: str
     state: State
 
@@ -86,6 +88,8 @@ class TaskBlocked(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"):
 class TaskDeadlock(outcomes.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
     """The wait would never end: these wait for each other in a cycle, beginning with you."""
 
+    own_words = ("reason",)
+
     task: str
     cycle: tuple[str, ...]
 
@@ -100,6 +104,8 @@ class NoTask(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
 
 class TaskExtended(outcomes.Extended, frozen=True, kw_only=True, tag="extended"):
     """The claim is renewed."""
+
+    own_words = ("reason",)
 
     task: str
     holder: str
@@ -152,6 +158,8 @@ class EvidenceMissing(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"
 class EvidenceFailed(item_outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="failed"):
     """A guard of its evidence failed, and ended the attempt: the task is retried, or dead."""
 
+    own_words = ("reason",)
+
     task: str
     state: State
     attempts: int
@@ -166,6 +174,8 @@ class TaskFailed(item_outcomes.Failed, Success, frozen=True, kw_only=True, tag="
 
     ``next`` is the next task, for a caller that asked for one with it.
     """
+
+    own_words = ("reason",)
 
     task: str
     state: State
@@ -260,6 +270,8 @@ class Unchanged(Refusal, frozen=True, kw_only=True, tag="unchanged"):
 class TaskNoted(Success, frozen=True, kw_only=True, tag="noted"):
     """The note stands with the task, under this number."""
 
+    own_words = ("reason",)
+
     task: str
     note: int
 
@@ -335,6 +347,8 @@ class PlanUpdated(Success, frozen=True, kw_only=True, tag="updated"):
 
 class PlanExists(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """This plan was published before, or one of its ids is in use; nothing was written."""
+
+    own_words = ("reason",)
 
     plan: str
     reason: str

@@ -20,6 +20,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from interlock.core import keys
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote
 from interlock.errors import StoreDamaged
 from interlock.nouns.tasks import task as task_types
@@ -243,7 +244,7 @@ def show(runner: Runner, task: str) -> Op[TaskView | task_outcomes.NoTask]:
         raise StoreDamaged(found.damage)
     if found.status is None or found.spec is None:
         reason = (
-            f"there is no task {task}; for a deleted one see"
+            f"there is no task {foreign(task)}; for a deleted one see"
             f" 'interlock record explain {quote(f'task/{task}')}'"
         )
         return task_outcomes.NoTask(task=task, state="unknown", reason=reason)

@@ -22,6 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys, validate
+from interlock.core.safe_text import foreign
 from interlock.core.validate import ALL_ABILITIES, quote, span
 from interlock.core.wait import caller_name
 from interlock.errors import StoreDamaged
@@ -118,7 +119,7 @@ class TaskExplanations:
         cycle = yield from cycle_from(f"task/{snapshot.task}")
         checked = f"; it is counted again in {span(snapshot.left)}" if snapshot.left else ""
         return Explanation(
-            says=f"guard {at.guard}: {f'{at.leaf}: ' if at.leaf else ''}{at.reason}{checked}",
+            says=f"guard {foreign(at.guard)}: {f'{at.leaf}: ' if at.leaf else ''}{at.reason}{checked}",
             clear=", ".join(at.acts) or f"see 'interlock guard show {quote(at.guard)}'",
             by=", ".join(at.by),
             since=gate.since if gate is not None and same else snapshot.status.since,
@@ -173,7 +174,7 @@ class TaskExplanations:
     def _where(self, snapshot: TaskSnapshot, claim: TaskOwner) -> Op[str]:
         """The process that works on it."""
         session = yield from self._sessions.find(claim.session)
-        where = f", process {session.pid} on {session.host}" if session else ""
+        where = f", process {session.pid} on {foreign(session.host)}" if session else ""
         return f" (token {snapshot.token}, attempt {claim.attempt}{where})"
 
     def _blocked(self, first: TaskSnapshot) -> Op[Why]:
@@ -428,15 +429,17 @@ def explain(snapshot: TaskSnapshot, now: float, able: Able, needed_by: str = "")
 def _still(task: str, status: TaskStatus, now: float, needed_by: str) -> Explanation:
     """Explain a task that its own workers do not move: blocked or ended."""
     if status.guard:
-        says = f"guard {status.guard} does not pass"
+        says = f"guard {foreign(status.guard)} does not pass"
         clear = f"see 'interlock why {quote(f'task/{task}')}'"
         return Explanation(says=says, clear=clear, since=status.since, rank=1)
     if status.state == "blocked":
         clear = f"see 'interlock why {quote(f'task/{status.on}')}'"
-        return Explanation(says=f"it needs {status.on}", clear=clear, since=status.since, rank=-1)
+        return Explanation(
+            says=f"it needs {foreign(status.on)}", clear=clear, since=status.since, rank=-1
+        )
     ago = f"{span(now - status.since)} ago"
     if status.state == "complete":
-        says, clear = f"{status.by} completed it {ago}", "nothing is left to do"
+        says, clear = f"{foreign(status.by)} completed it {ago}", "nothing is left to do"
         return Explanation(says=says, clear=clear, by=status.by, blocked=False)
     if status.state == "dropped":
         return _dropped(task, status, ago, needed_by)
@@ -461,7 +464,7 @@ def _dropped(task: str, status: TaskStatus, ago: str, needed_by: str) -> Explana
         again = f"go on without it: {without}; or {again}"
     why = status.reason.partition(": ")[2] or "no reason was given"
     return Explanation(
-        says=f"{status.by} dropped it {ago}: {why}",
+        says=f"{foreign(status.by)} dropped it {ago}: {why}",
         clear=again,
         by=status.by,
         since=status.since,
@@ -476,7 +479,7 @@ def _running(snapshot: TaskSnapshot, status: TaskStatus, now: float) -> Explanat
         agent = "" if claim is None else claim.agent
         return Explanation(
             says=f"{agent or 'its worker'} was lost, and its claim is stale",
-            clear=f"claim {snapshot.task}, or run 'interlock maintain'",
+            clear=f"claim {foreign(snapshot.task)}, or run 'interlock maintain'",
             by=agent,
             since=None if claim is None else claim.since,
             blocked=False,
@@ -484,9 +487,9 @@ def _running(snapshot: TaskSnapshot, status: TaskStatus, now: float) -> Explanat
         )
     late = status.deadline is not None and status.deadline < now
     return Explanation(
-        says=f"{claim.agent} has worked on it for {span(now - claim.since)}"
+        says=f"{foreign(claim.agent)} has worked on it for {span(now - claim.since)}"
         f"{', past its deadline' if late else ''}",
-        clear=f"{claim.agent} completes {snapshot.task},"
+        clear=f"{foreign(claim.agent)} completes {foreign(snapshot.task)},"
         f" or does not renew it for {span(snapshot.left)}",
         by=claim.agent,
         since=claim.since,
@@ -509,18 +512,18 @@ def _pending(snapshot: TaskSnapshot, status: TaskStatus, now: float, able: Able)
     if able and not able_sessions(able, spec.requires):
         return Explanation(
             says=f"it waits for {worker}, and no agent that is here reports that it can",
-            clear=f"{worker} comes, and claims {task}",
+            clear=f"{worker} comes, and claims {foreign(task)}",
             since=since,
             rank=4,
         )
     if not snapshot.left:
-        says, clear = f"it waits for {worker}", f"{worker} claims {task}"
+        says, clear = f"it waits for {worker}", f"{worker} claims {foreign(task)}"
         return Explanation(says=says, clear=clear, since=since, blocked=False, rank=2)
     says = f"it must not begin for {span(snapshot.left)}"
     if status.attempts:
         why = f" ({status.reason})" if status.reason else ""
         says = f"it rests for {span(snapshot.left)} after {_failed(status.attempts)}{why}"
-    clear = f"its time comes, and {worker} claims {task}"
+    clear = f"its time comes, and {worker} claims {foreign(task)}"
     return Explanation(says=says, clear=clear, since=status.since or None, rank=1)
 
 
