@@ -383,10 +383,13 @@ def lapsed(session: str) -> Lapsed:
 
 
 def _contradiction(session: str, owner: str, named: str) -> BadInput:
-    name = validate.quote(named)
+    from interlock.core.safe_text import foreign
+
+    name, its = validate.quote(named), foreign(owner)
+    how = validate.command(f"interlock run --agent {name} -- CMD")
     return BadInput(
-        f"session {session} belongs to {owner}, not to {named}; to act as {named}, begin a session"
-        f" of its own: 'interlock run --agent {name} -- CMD', or"
-        f' eval "$(interlock agent join --agent {name})"; to act as {owner}, leave the other name'
+        f"session {session} belongs to {its}, not to {foreign(named)}; to act under that name, begin"
+        f" a session of its own: {how}, or"
+        f' eval "$(interlock agent join --agent {name})"; to act as {its}, leave the other name'
         " out (--agent, INTERLOCK_AGENT)"
     )

@@ -518,6 +518,14 @@ def quote(name: str) -> str:
     return name if is_plain else "'" + name.replace("'", "'\\''") + "'"
 
 
+def command(text: str) -> str:
+    """A suggested command in a sentence: in quotes, unless a word of it has quotes already.
+
+    The words that a caller or another agent wrote are in ``text`` as ``quote`` writes them.
+    """
+    return text if "'" in text else f"'{text}'"
+
+
 def closest_names(name: str, known: Iterable[str], most: int = 2) -> list[str]:
     """The known names that are closest to a misspelled one, ignoring case."""
     from difflib import get_close_matches

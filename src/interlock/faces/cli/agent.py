@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 from msgspec.structs import replace
 
 from interlock.core.safe_text import quoted
-from interlock.core.validate import quote
+from interlock.core.validate import command, quote
 from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, note, stoppable, write_json
 from interlock.faces.cli.connect import connected, speak_up
@@ -44,7 +44,7 @@ def join(parsed: Parsed) -> int:
             many = "a session" if joined.others == 1 else f"{joined.others} sessions"
             note(
                 f"{joined.agent} is here already, with {many}: each is a holder of its own;"
-                f" see 'interlock agent show {quote(joined.agent)}'"
+                f" see {command(f'interlock agent show {quote(joined.agent)}')}"
             )
         if not parsed.common.json and sys.stderr.isatty():
             note(f"{joined.agent} joined; {lives}")

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.safe_text import foreign
 from interlock.core.thing_names import thing_of
-from interlock.core.validate import quote, span
+from interlock.core.validate import command, quote, span
 from interlock.nouns.agents import report_rules
 from interlock.nouns.agents.report_rules import Report, describe, is_silent
 from interlock.nouns.agents.report_service import decode_report
@@ -222,7 +222,7 @@ def _death(deaths: Sequence[Death], now: float) -> Problem:
         says=f"agent/{foreign(last.agent)}: session {last.session} ({where}) lapsed{was}, and was cleared"
         f" away {span(now - last.at)} ago{before}",
         remedy="see why it ended, then run"
-        f" 'interlock agent ack {quote(last.agent)} --agent NAME'; after"
+        f" {command(f'interlock agent ack {quote(last.agent)} --agent NAME')}; after"
         f" {span(DEATH_KEPT)} it is no longer shown",
         thing=f"agent/{last.agent}",
         agent=last.agent,

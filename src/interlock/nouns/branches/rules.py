@@ -104,7 +104,7 @@ def _message(
         at=round(now, 3),
         to=(to,),
         type="rebase",
-        subject=f"conflict: {foreign(conflict.branch)} onto {conflict.onto}"[:200],
+        subject=f"conflict: {foreign(conflict.branch)} onto {foreign(conflict.onto)}"[:200],
         data=Raw(codec.encode(data)),
     )
     return notice_writes(message, (agent,))

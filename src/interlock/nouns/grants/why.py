@@ -32,7 +32,14 @@ from interlock.nouns.agents.session_rules import Session
 from interlock.nouns.grants.pool import Grant, Waiter
 from interlock.nouns.grants.pool_reader import readable_pool
 from interlock.nouns.grants.service import break_notes
-from interlock.nouns.grants.views import LivePool, holders, live_pool, queue, stands_on, things
+from interlock.nouns.grants.views import (
+    LivePool,
+    holders,
+    live_pool,
+    named_things,
+    queue,
+    stands_on,
+)
 from interlock.nouns.tasks.task import TaskOwner
 from interlock.runtime import reads
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, outside, readable_wait
@@ -159,7 +166,7 @@ def _with_more(runner: Runner, found: Why) -> Op[Why]:
         if live[each.live] is not None:
             guard = yield from _guard(runner, each.wants)
             said.append(
-                f"{foreign(each.agent)} waits for {thing_of(each.wants)} before it acquires this,"
+                f"{foreign(each.agent)} waits for {foreign(thing_of(each.wants))} before it acquires this,"
                 f" for {span(now - each.since)}{guard.says}"
             )
             said += guard.lines
@@ -227,7 +234,7 @@ def meanwhile(runner: Runner, callers: Mapping[str, str]) -> Op[WaitsOfCallers]:
 
 def _chain(runner: Runner, agent: str, wanted: tuple[str, ...], passed: set[str]) -> Op[ChainEnd]:
     """``ada waits for lock/merge, held by bob, who waits for lock/db, held by cleo``."""
-    said = f"{foreign(agent)} waits for {things(wanted)}"
+    said = f"{foreign(agent)} waits for {named_things(wanted)}"
     for _ in range(LINKS):
         holders = yield from _holders(wanted)
         if not holders:
@@ -243,7 +250,7 @@ def _chain(runner: Runner, agent: str, wanted: tuple[str, ...], passed: set[str]
             return ChainEnd(said, leads_to=(holder.pipeline,) if holder.pipeline else ())
         passed.add(caller)
         wanted = waits[caller][0].wanted
-        said += f", who waits for {things(wanted)}"
+        said += f", who waits for {named_things(wanted)}"
     return ChainEnd(f"{said}, and so on")
 
 
@@ -370,7 +377,7 @@ def _kept(thing: str, live: LivePool, first: Waiter) -> Why:
     because = f"kept for {foreign(first.agent)}, who is served in a moment"
     clear = f"{foreign(first.agent)} gets it, and gives it back"
     if others:
-        because = f"kept for {foreign(first.agent)}, who waits for {things(others)} as well"
+        because = f"kept for {foreign(first.agent)}, who waits for {named_things(others)} as well"
         clear = f"{foreign(first.agent)} gets all that it waits for, or gives up"
     return Why(
         thing=thing,

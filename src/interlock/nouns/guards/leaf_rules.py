@@ -239,11 +239,11 @@ def act(leaf: c.BaseCondition, fact: object, *, wanted: bool) -> str:
 def _clear_lock(leaf: c.LockFree | c.LockHeld, fact: c.LockFact, wanted: bool) -> str:
     if isinstance(leaf, c.LockFree) == wanted:
         return f"{foreign(fact.holder)} releases lock {foreign(leaf.lock)}"
-    agent = (leaf.by if isinstance(leaf, c.LockHeld) else "") or "an agent"
+    agent = foreign(leaf.by) if isinstance(leaf, c.LockHeld) and leaf.by else "an agent"
     before = (
         f"{foreign(fact.holder)} releases lock {foreign(leaf.lock)}, then " if fact.holder else ""
     )
-    return f"{before}{foreign(agent)} acquires {'it' if before else f'lock {foreign(leaf.lock)}'}"
+    return f"{before}{agent} acquires {'it' if before else f'lock {foreign(leaf.lock)}'}"
 
 
 def _clear_semaphore(leaf: c.SemaphoreAvailable, fact: c.SemaphoreFact, wanted: bool) -> str:
@@ -344,7 +344,7 @@ def _change_outside(leaf: c.BaseCondition, fact: c.Observation, *, wanted: bool)
 
 
 def _change_text(leaf: c.FileContains) -> tuple[str, str]:
-    sought = repr(leaf.text) if leaf.text else f"text that matches {leaf.pattern!r}"
+    sought = foreign(leaf.text) if leaf.text else f"text that matches {foreign(leaf.pattern)}"
     return (
         f"write {sought} into file {foreign(leaf.path)}",
         f"remove {sought} from file {foreign(leaf.path)}",
@@ -352,7 +352,7 @@ def _change_text(leaf: c.FileContains) -> tuple[str, str]:
 
 
 def _change_command(leaf: c.Command) -> tuple[str, str]:
-    name = f"command `{command_line(leaf)}`"
+    name = f"command {foreign(command_line(leaf))}"
     if leaf.expect == "failure":
         return f"make {name} fail", f"make {name} succeed"
     if leaf.expect == 0:
@@ -416,5 +416,5 @@ _MAKE_KNOWN: dict[type, Callable[[Any], str]] = {
     c.MergedNeed: _allow_look(_repository),
     c.FileNeed: _allow_look(_folder),
     c.TextNeed: _allow_look(_folder),
-    c.CommandNeed: _allow_look(lambda need: f"command `{command_line(need)}`"),
+    c.CommandNeed: _allow_look(lambda need: f"command {foreign(command_line(need))}"),
 }

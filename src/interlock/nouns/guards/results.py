@@ -96,6 +96,8 @@ class GuardsLooked(Success, frozen=True, kw_only=True, tag="looked"):
 class LastObservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a host last saw for a leaf; ``current`` if it is no older than the guard allows."""
 
+    own_words = ("says",)
+
     condition: str
     value: bool | int | None
     says: str

@@ -180,7 +180,7 @@ class MergeServer:
         actor, endings = term.actor, self._endings
         refs: TargetRefs = yield InThread(partial(self._batches.refs, queue))
         if not refs.base:
-            where = f"at {self._options.remote}" if self._options.remote else "here"
+            where = f"at {foreign(self._options.remote)}" if self._options.remote else "here"
             said = (
                 f"there is no branch {foreign(self._name)} {where}; create it, with a first commit"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.core.safe_text import foreign
-from interlock.core.validate import quote
+from interlock.core.validate import command, quote
 from interlock.runtime.text import ago, joined, listed, said, table
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ def _queued(outcome: core.MergeSubmitted, paint: Paint) -> str:
 def _unfinished(outcome: core.MergeUnfinished, paint: Paint) -> str:
     behind = f", behind {outcome.before} others" if outcome.before else ""
     head = f"{paint('yellow', 'waiting')} {outcome.branch} for {outcome.into}{behind}"
-    return f"{head}: it was not merged in time; see 'interlock why merge/{outcome.merge}'"
+    return f"{head}: it was not merged in time; see {command('interlock why ' + quote(f'merge/{outcome.merge!s}'))}"
 
 
 def _busy(outcome: core.MergeBusy, paint: Paint) -> str:
     head = f"{paint('yellow', 'busy')} {outcome.branch}: it is {outcome.state}"
-    return f"{head}; wait for its end: interlock merge show {outcome.merge}"
+    return f"{head}; wait for its end: interlock merge show {quote(outcome.merge)}"
 
 
 def _done(outcome: core.MergeDone, paint: Paint) -> str:
@@ -56,7 +56,7 @@ def _cancelled(outcome: core.MergeCancelled, paint: Paint) -> str:
 
 def _over(outcome: core.MergeOver, paint: Paint) -> str:
     head = f"{paint('yellow', 'over')} {outcome.branch}: it was {outcome.state} before"
-    return f"{head}; see 'interlock merge show {outcome.merge}'"
+    return f"{head}; see {command(f'interlock merge show {quote(outcome.merge)}')}"
 
 
 def _unknown(outcome: core.UnknownMerge, paint: Paint) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.core.safe_text import printable
-from interlock.core.validate import quote
+from interlock.core.validate import command, quote
 from interlock.nouns.messages.text import body
 from interlock.runtime.text import ago, as_json, joined, listed, table
 
@@ -51,8 +51,8 @@ def _decision(outcome: decisions.DecisionView, paint: Paint) -> str:
         lines += body(each.value, paint) if each.value is not None else []
     if outcome.state == "open":
         answer = quote(outcome.options[0].option) if outcome.options else "TEXT"
-        command = f"interlock decision resolve {outcome.decision} {answer} --agent NAME"
-        return "\n".join([*lines, f"to decide, as another agent than {outcome.agent}: {command}"])
+        how = f"interlock decision resolve {quote(outcome.decision)} {answer} --agent NAME"
+        return "\n".join([*lines, f"to decide, as another agent than {outcome.agent}: {how}"])
     decided = f"decided by {outcome.by}" if outcome.by else "the deadline passed; the default is"
     return "\n".join([*lines, f"{decided}, {ago(outcome.resolved)}", *body(outcome.answer, paint)])
 
@@ -69,7 +69,7 @@ def _resolved(outcome: decisions.Resolved, paint: Paint) -> str:
 
 
 def _already(outcome: decisions.AlreadyResolved, paint: Paint) -> str:
-    hint = f"see 'interlock decision show {outcome.decision}'"
+    hint = f"see {command(f'interlock decision show {quote(outcome.decision)}')}"
     word = paint("yellow", "already resolved")
     if not outcome.by:
         return f"{word} {outcome.decision}: its deadline passed; {hint}"

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 
 from interlock.core import keys
 from interlock.core.safe_text import foreign
-from interlock.core.validate import quote, span
+from interlock.core.validate import command, quote, span
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.limits import message_limits
 from interlock.nouns.messages.presence import liveness_key, receiver_note
@@ -140,7 +140,7 @@ def _undecided(checkup: HealthCheck) -> Op[list[Problem]]:
         Problem(
             kind="undecided",
             says=f"{count} for a person: {named}{more}",
-            remedy=f"see 'interlock decision show {quote(first.id)}'",
+            remedy=f"see {command(f'interlock decision show {quote(first.id)}')}",
             thing=f"decision/{first.id}",
             agent=first.agent,
             since=first.at,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from interlock.core.safe_text import foreign
-from interlock.core.validate import quote
+from interlock.core.validate import command, quote
 from interlock.nouns.messages.message import ABLE
 from interlock.runtime.text import ago, as_json, barred, joined, lasting, never_ends, said, table
 
@@ -234,7 +234,7 @@ def _limited(outcome: message_types.Limited, paint: Paint) -> str:
 
 
 def _halted(outcome: message_types.Halted, paint: Paint) -> str:
-    end = f"until 'interlock agent resume {quote(outcome.agent)}' it can send nothing"
+    end = f"until {command(f'interlock agent resume {quote(outcome.agent)}')} it can send nothing"
     head = f"{paint('red', 'paused')} {outcome.agent}: by {outcome.by}, {ago(outcome.since)}"
     return f"{head}; {end}{said(outcome.reason, paint)}"
 
@@ -266,7 +266,7 @@ def _messages(ids: Sequence[str]) -> str:
 def _subscribed(outcome: message_types.Subscribed, paint: Paint) -> str:
     last = f", beginning with the last {outcome.last}" if outcome.last else ""
     last = " already, and you go on where you were" if outcome.already else last
-    follow = f"'interlock subscribe {quote(outcome.type)} --follow'"
+    follow = f"{command(f'interlock subscribe {quote(outcome.type)} --follow')}"
     how = f"read them with 'interlock inbox', or as they come with {follow}"
     return f"{paint('green', 'subscribed')} to alerts of {outcome.type}{last}; {how}"
 
@@ -294,7 +294,7 @@ def _not_subscribed(outcome: message_types.NotSubscribed, paint: Paint) -> str:
 
 
 def _paused(outcome: message_types.PausedAgent, paint: Paint) -> str:
-    end = f"'interlock agent resume {quote(outcome.agent)}' ends that"
+    end = f"{command(f'interlock agent resume {quote(outcome.agent)}')} ends that"
     return f"{paint('green', 'paused')} {outcome.agent}: it can send nothing; {end}"
 
 

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from interlock.core import keys, validate
-from interlock.core.safe_text import foreign
-from interlock.core.validate import quote, span
+from interlock.core.safe_text import foreign, foreign_names
+from interlock.core.validate import command, quote, span
 from interlock.nouns.agents.report_rules import describe
 from interlock.nouns.agents.views import all_reports
 from interlock.nouns.messages import decode
@@ -57,7 +57,9 @@ def query(context: Context, id_: str) -> Op[Why]:
         return why(
             because="it has expired, and its asker is gone", clear="run 'interlock maintain'"
         )
-    answers = found.to if not found.to.startswith(ABLE) else f"an agent that can {found.to[1:]}"
+    answers = (
+        found.to if not found.to.startswith(ABLE) else f"an agent that can {foreign(found.to[1:])}"
+    )
     return why(
         because=f"{foreign(found.agent)} asked {answers}, {(yield from _presence(found))}",
         clear=f"{answers} answers, or its time is up in {span(left.expires_in)}",
@@ -94,7 +96,7 @@ def message(_context: Context, id_: str) -> Op[Why]:
     found = decode.message(item)
     marks = yield from looked_up(keys.unread(each, id_) for each in found.to)
     unread = [each for each in found.to if marks[keys.unread(each, id_)] is not None]
-    names = ", ".join(unread or found.to)
+    names = foreign_names(unread or found.to)
     hint = f"read it: interlock inbox --agent {quote(unread[0])}" if unread else _story(id_)
     return Why(
         thing=f"message/{id_}",
@@ -108,7 +110,7 @@ def message(_context: Context, id_: str) -> Op[Why]:
 
 
 def _story(id_: str) -> str:
-    return f"see 'interlock record explain {quote(id_)}'"
+    return f"see {command(f'interlock record explain {quote(id_)}')}"
 
 
 def _doing(agent: str) -> Op[str | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from interlock.core import keys
 from interlock.core.safe_text import foreign
-from interlock.core.validate import quote, span
+from interlock.core.validate import command, quote, span
 from interlock.nouns.pipelines.pipeline import PipelineRun
 from interlock.nouns.pipelines.pipeline_reader import decode_run
 from interlock.runtime.health import HealthCheck, Problem
@@ -42,7 +42,7 @@ def _problem(id_: str, run: PipelineRun, now: float, waiting: float) -> Problem 
         kind="blocked",
         says=f"{foreign(thing)}: {blocked.leaf} of {foreign(blocked.guard)} has kept it for"
         f" {span(now - blocked.since)}: {blocked.reason}",
-        remedy=f"see 'interlock why {quote(thing)}'",
+        remedy=f"see {command(f'interlock why {quote(thing)}')}",
         thing=thing,
         agent=run.by,
         since=blocked.since,

@@ -25,5 +25,6 @@ class PipelineHistory(NounHistory):
         found = super()._event(line, event)
         if event.name.startswith("pipeline:") and found.what in _SAID:
             seen = [f"{each.condition} seen by {foreign(each.host)}" for each in line.observed]
-            return replace(found, says="; ".join([*filter(None, (line.reason,)), *seen]))
+            why = foreign(line.reason) if found.what == "cancelled" and line.reason else line.reason
+            return replace(found, says="; ".join([*filter(None, (why,)), *seen]))
         return found

@@ -68,7 +68,7 @@ def _fact(
     gone = next((id_ for id_ in statuses if id_ not in known), None)
     if gone is not None and not unfinished:
         return c.NoFact(
-            says=f"task {gone} does not exist any more; publish it again and complete it"
+            says=f"task {foreign(gone)} does not exist any more; publish it again and complete it"
         )
     return c.TasksFact(
         states=dict(Counter(status.state for status in known.values())),
@@ -133,7 +133,7 @@ def publish(
         return Hindrance(
             guard=guard,
             leaf=f"task={taken}",
-            reason=f"there is a task {taken} already, which this pipeline did not publish",
+            reason=f"there is a task {foreign(taken)} already, which this pipeline did not publish",
             acts=(f"start the pipeline again under another id than {foreign(pipeline)}",),
             facts=(GateFact(fact=f"task/{taken}"),),
         )
@@ -145,8 +145,8 @@ def publish(
         return Hindrance(
             guard=guard,
             leaf=f"task={missing[0]}",
-            reason=f"a task of the phase needs {missing[0]}, which does not exist",
-            acts=(f"publish task {missing[0]}",),
+            reason=f"a task of the phase needs {foreign(missing[0])}, which does not exist",
+            acts=(f"publish task {foreign(missing[0])}",),
             facts=(GateFact(fact=NEW_TASKS, entry=GatedEntry(prefix=missing[0])),),
         )
     progress_rules.read_requirement_sets(changes, specs.values())

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from interlock.core.validate import quote
+from interlock.core.validate import command, quote
 from interlock.runtime.text import ago, joined, lasting, listed, since, table
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ def _started(outcome: core.PipelineStarted, paint: Paint) -> str:
 
 
 def _exists(outcome: core.PipelineExists, paint: Paint) -> str:
-    hint = f"choose another id, or see 'interlock pipeline show {quote(outcome.pipeline)}'"
+    hint = (
+        f"choose another id, or see {command(f'interlock pipeline show {quote(outcome.pipeline)}')}"
+    )
     return f"{paint('yellow', 'exists')} {outcome.pipeline}: it is {_where(outcome)}; {hint}"
 
 

@@ -37,7 +37,7 @@ def pipeline(context: Context, name: str) -> Op[Why]:
             state="unknown",
         )
     if run.state != "running":
-        said = f": {run.reason}" if run.reason else ""
+        said = f": {foreign(run.reason)}" if run.reason else ""
         clear = "nothing is left to do" if run.state == "complete" else "start another one"
         return Why(
             thing=thing,

@@ -24,6 +24,7 @@ from msgspec import Struct
 from interlock.check_record import DigestMark, ExpectedMark
 from interlock.core import codec
 from interlock.core.safe_text import foreign
+from interlock.core.validate import command, quote
 from interlock.errors import BadInput, StoreBusy, StoreDamaged, StoreUnsuitable
 from interlock.nouns.record.noun import Anchored, Verified
 from interlock.nouns.record.verify import verify, verify_and_roll
@@ -125,7 +126,8 @@ def _refuse(found: Verified, place: AnchorPlace) -> None:
         since = f"since revision {met}, whose anchor it meets" if met else "or it is another store"
         raise StoreDamaged(
             f"the record does not meet the anchor at revision {wrong.revision} in {place.name}:"
-            f" it was cut or changed, {since}; run 'interlock record verify --anchor {place.name}'"
+            f" it was cut or changed, {since}; run"
+            f" {command(f'interlock record verify --anchor {quote(place.name)}')}"
         )
     if (wrong := spoilt.get("completeness")) is not None:
         raise StoreDamaged(

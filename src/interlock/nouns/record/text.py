@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from interlock.core.validate import quote
+from interlock.core.validate import command, quote
 from interlock.runtime.text import ago, as_json, columns, joined, lasting
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _nothing(outcome: NoHistory, _paint: Paint) -> str:
     if kind == "lock":
         said += f"; for a task write task/{name}, for an agent agent/{name}"
     if kind == "merge":
-        said += f"; a merge goes by its id, which 'interlock merge show {quote(name)}' prints"
+        said += f"; a merge goes by its id, which {command(f'interlock merge show {quote(name)}')} prints"
     return f"{said}; 'interlock record log' shows all"
 
 
@@ -226,7 +226,7 @@ def _particulars(each: HistoryEvent) -> Iterator[str]:
     if each.thing.startswith("task/"):
         return _of_a_task(each)
     if each.thing.startswith(("pipeline/", "request/", "quarantine/", "schedule/")):
-        return iter([each.says] if each.says else [])
+        return iter([str(each.says)] if each.says else [])
     if each.thing.startswith(_OF_MESSAGES) or each.count is not None or each.what == "stop":
         return _of_a_message(each)
     return _of_a_pool(each)

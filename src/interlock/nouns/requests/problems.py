@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from interlock.core import keys
 from interlock.core.safe_text import foreign
-from interlock.core.validate import quote, span
+from interlock.core.validate import command, quote, span
 from interlock.nouns.requests.exchange import (
     QUARANTINE_LIMIT,
     decode_breaker,
@@ -109,7 +109,7 @@ def _unreachable(checkup: HealthCheck, now: float) -> Op[list[Problem]]:
                 kind="unreachable",
                 says=f"swarm/{foreign(swarm)}: {numbers.timeouts} of its last {numbers.samples} answers came"
                 f" too late and {numbers.conflicts} were conflicts, so nothing is sent to it",
-                remedy=f"see 'interlock swarm trust {quote(swarm)}'; when the cause is fixed, add"
+                remedy=f"see {command(f'interlock swarm trust {quote(swarm)}')}; when the cause is fixed, add"
                 " --forgive",
                 thing=f"swarm/{swarm}",
             )
@@ -138,7 +138,7 @@ def _waiting(swarm: str, some: Sequence[OutgoingRequest], now: float) -> Problem
         kind="waiting",
         says=f"swarm/{foreign(swarm)}: {names}{more} {waits} for an answer of {foreign(swarm)}, the first for"
         f" {span(now - first.made)}: {of_sent(first).says}",
-        remedy=f"see 'interlock why {quote(first.id)}'",
+        remedy=f"see {command(f'interlock why {quote(first.id)}')}",
         thing=f"request/{first.id}",
         agent=first.agent,
         since=first.made,

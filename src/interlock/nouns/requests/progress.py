@@ -56,7 +56,9 @@ def of_sent(request: OutgoingRequest, on_bus: SeenOnBus | None = None) -> Progre
         case "answered":
             return Progress(step=10, place="", says=f"{foreign(request.to_swarm)} has answered it")
         case "cancelled":
-            instead = f"; {request.replaced_by} does the work" if request.replaced_by else ""
+            instead = (
+                f"; {foreign(request.replaced_by)} does the work" if request.replaced_by else ""
+            )
             says = f"it was cancelled: {foreign(request.reason)}{instead}"
             return Progress(step=10, place=request.replaced_by, says=says)
         case "escalated":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from interlock.core.validate import quote
+from interlock.core.validate import command, quote
 from interlock.runtime.text import ago, as_json, joined, lasting, listed, since, table
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def _sent(outcome: out.RequestSent, paint: Paint) -> str:
         why = f"it waits in the outbox until the bus answers ({outcome.reason})"
         said = f"{paint('yellow', 'requested')} {outcome.request} of {to}: {why}"
         return said + _warned(outcome, paint)
-    hint = f"for its result: interlock request result {outcome.request} --wait 30s"
+    hint = f"for its result: interlock request result {quote(outcome.request)} --wait 30s"
     said = f"{paint('green', 'requested')} {outcome.request} of {to}; {hint}"
     return said + _warned(outcome, paint)
 
@@ -30,14 +30,14 @@ def _warned(outcome: out.RequestSent | out.RequestOpen, paint: Paint) -> str:
 
 
 def _exists(outcome: out.RequestExists, paint: Paint) -> str:
-    hint = f"interlock request result {outcome.request}"
+    hint = command(f"interlock request result {quote(outcome.request)}")
     word = paint("yellow", "exists")
     if outcome.differs:
         return (
             f"{word} {outcome.request}: another request was sent under this id, and is"
-            f" {outcome.state}; choose another id, or see '{hint}'"
+            f" {outcome.state}; choose another id, or see {hint}"
         )
-    return f"{word} {outcome.request}: it is {outcome.state}; see '{hint}'"
+    return f"{word} {outcome.request}: it is {outcome.state}; see {hint}"
 
 
 def _not_allowed(outcome: out.SwarmNotAllowed, paint: Paint) -> str:
@@ -108,10 +108,10 @@ def _failed(outcome: out.RequestFailed, paint: Paint) -> str:
 def _open(outcome: out.RequestOpen, paint: Paint) -> str:
     head = f"{paint('yellow', 'unanswered')} {outcome.request}: {outcome.reason}"
     if outcome.decision:
-        return f"{head}; see 'interlock decision show {outcome.decision}'"
+        return f"{head}; see {command(f'interlock decision show {quote(outcome.decision)}')}"
     if outcome.next:
         head += f"; {_coming(outcome)}"
-    head += f"; ask again: interlock request result {outcome.request} --wait 1m"
+    head += f"; ask again: interlock request result {quote(outcome.request)} --wait 1m"
     return head + _warned(outcome, paint)
 
 
@@ -148,7 +148,7 @@ def _list(outcome: out.RequestList, paint: Paint) -> str:
         for each in outcome.requests
     ]
     titles = ("REQUEST", "STATE", "WHERE", "FROM", "TO", "TYPE", "AGE", "NEXT")
-    more = f"\nmore: --after {outcome.more}" if outcome.more else ""
+    more = f"\nmore: --after {quote(outcome.more)}" if outcome.more else ""
     return table(titles, rows, paint) + more
 
 
@@ -202,7 +202,7 @@ def _quarantine(outcome: out.QuarantineList, paint: Paint) -> str:
         for each in outcome.messages
     ]
     titles = ("ID", "KIND", "SWARM", "REASON", "DETAIL", "AGE")
-    more = f"\nmore: --after {outcome.more}" if outcome.more else ""
+    more = f"\nmore: --after {quote(outcome.more)}" if outcome.more else ""
     return table(titles, rows, paint) + more
 
 
@@ -217,7 +217,7 @@ def _quarantined(outcome: out.QuarantineView, paint: Paint) -> str:
         ("key", outcome.key),
         ("request", outcome.request),
         ("release", "possible" if outcome.releasable else "not possible"),
-        ("next", _REMEDIES.get(outcome.reason, "").format(key=outcome.key)),
+        ("next", _REMEDIES.get(outcome.reason, "").format(key=quote(outcome.key))),
     ]
     if outcome.releasable:
         facts.append(("payload", as_json(outcome.payload)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from interlock.core import keys, validate
 from interlock.core.safe_text import foreign
-from interlock.core.validate import quote, span
+from interlock.core.validate import command, quote, span
 from interlock.errors import BusTrouble
 from interlock.nouns.requests import progress
 from interlock.nouns.requests.acknowledgements import decode_mark
@@ -82,7 +82,7 @@ def quarantine(context: Context, name: str) -> Op[Why]:
     )
     origin = "made here, and not posted" if ours else f"from {sender}, and not taken in"
     drop = f"interlock quarantine drop {quote(id_)}"
-    clear = f"see 'interlock quarantine show {quote(id_)}'; to delete it: {drop}"
+    clear = f"see {command(f'interlock quarantine show {quote(id_)}')}; to delete it: {drop}"
     if kept.content and kept.kind == "request":
         clear = f"to take it in after all: interlock quarantine release {quote(id_)}; to delete it: {drop}"
     if ours and kept.kind == "request":
@@ -149,7 +149,7 @@ def _clears(sent: OutgoingRequest, found: Progress, *, reached: bool) -> str:
         "escalated": f"a person decides: interlock decision resolve {quote(sent.decision)} ANSWER;"
         " a late answer ends it, too",
         "answered": f"its result is kept for an hour: {result}",
-        "cancelled": f"see 'interlock record explain {quote(sent.id)}'",
+        "cancelled": f"see {command(f'interlock record explain {quote(sent.id)}')}",
     }
     by_step = {
         1: "run 'interlock maintain', or a process that serves or waits"
@@ -240,7 +240,7 @@ def _received(context: Context, received: ReceivedRequest) -> Op[Why]:
         blocked=open_ or mark is not None,
         state=_word(received, found),
         because=f"step {found.step} of {_STEPS}: {found.says}; {asker} asked{late}",
-        clear=found.next or f"see 'interlock record explain {quote(head.request_id)}'",
+        clear=found.next or f"see {command(f'interlock record explain {quote(head.request_id)}')}",
         by=found.place if found.step == _WORKING else head.from_swarm if not open_ else "",
         since=received.at if open_ else received.answered,
         leads_to=(f"task/{received.task}",) if open_ and received.task else (),

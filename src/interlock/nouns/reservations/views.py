@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from interlock.core import keys
 from interlock.core.safe_text import foreign
-from interlock.core.validate import quote, span
+from interlock.core.validate import command, quote, span
 from interlock.errors import BadInput, StoreDamaged, TooLarge
 from interlock.nouns.reservations import pattern as patterns
 from interlock.nouns.reservations import reservation as r
@@ -344,7 +344,7 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
                 Problem(
                     kind="waiting" if queued else "stuck",
                     says=f"{foreign(what)}: {foreign(each.agent)} {did} for {span(lasts)}",
-                    remedy=f"see 'interlock reservations {quote(each.patterns[0])}'",
+                    remedy=f"see {command(f'interlock reservations {quote(each.patterns[0])}')}",
                     thing=thing(each.id),
                     agent=each.agent,
                     since=each.since,

@@ -198,7 +198,6 @@ class ScheduleView(ListedSchedule, frozen=True, kw_only=True, omit_defaults=True
 
     own_words = (
         "when",
-        "reason",
         "failure",
     )
 

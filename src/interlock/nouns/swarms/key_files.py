@@ -82,7 +82,7 @@ def create(name: str) -> KeyFile:
         if _exists(folder, name):
             raise BadInput(
                 f"there is a key {name} already; choose another name, or replace that key with"
-                f" 'interlock key rotate {name}'"
+                f" {validate.command(f'interlock key rotate {validate.quote(name)}')}"
             )
         user_files.write_whole(folder, name, _new_key())
         return _listed(folder, name)

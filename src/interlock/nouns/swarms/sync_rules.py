@@ -264,12 +264,12 @@ def ask(undecided: WriteUndecided, decision: str, agent: str, now: float) -> Hum
         "other_written_at": undecided.shared.written_at,
     }
     if conflict.winner:
-        current = f"keep the value of {conflict.winner}"
+        current = f"keep the value of {foreign(conflict.winner)}"
     elif undecided.revision:
         current = "keep what stands there, though no swarm that is trusted here signed it"
     else:
         current = "keep it deleted"
-    other = f"take the value of {conflict.loser}"
+    other = f"take the value of {foreign(conflict.loser)}"
     return HumanDecision(
         id=decision,
         about=f"shared/{conflict.key}",

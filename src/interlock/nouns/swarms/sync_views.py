@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from interlock.core import keys
 from interlock.core.safe_text import foreign
-from interlock.core.validate import quote, span
+from interlock.core.validate import command, quote, span
 from interlock.errors import BusTrouble
 from interlock.nouns.swarms.head import digest
 from interlock.nouns.swarms.own_keys import own_swarm
@@ -100,7 +100,7 @@ def why_shared(context: Context, name: str) -> Op[Why]:
         )
     copy = decode_copy((yield Read(keys.copy(name)))[keys.copy(name)])
     if copy is not None and copy.refused:
-        clear = f"see 'interlock swarm shared {quote(name)}'; write it again to replace that"
+        clear = f"see {command(f'interlock swarm shared {quote(name)}')}; write it again to replace that"
         because = f"what stands on the bus was refused: {copy.refused}"
         return Why(thing=thing, blocked=True, because=because, clear=clear, state="refused")
     if copy is None:

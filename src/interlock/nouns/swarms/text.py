@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from interlock.core.validate import quote
+from interlock.core.validate import command, quote
 from interlock.runtime.text import ago, columns, joined, lasting, listed, table
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def _synced(outcome: results.SwarmSynced, paint: Paint) -> str:
         values = "1 value" if outcome.posted == 1 else f"{outcome.posted} values"
         lines.append(f"posted: {values}; see 'interlock swarm shared'")
     lines += [
-        f"{paint('yellow', 'undecided')}: see 'interlock decision show {each}'"
+        f"{paint('yellow', 'undecided')}: see {command(f'interlock decision show {quote(each)}')}"
         for each in outcome.decisions
     ]
     return "\n".join([*lines, *_read_entries(outcome, paint), *_trouble(outcome.trouble, paint)])

@@ -8,7 +8,7 @@ from functools import partial
 from interlock.client_context import Context
 from interlock.core import keys
 from interlock.core.safe_text import foreign
-from interlock.core.validate import quote, span
+from interlock.core.validate import command, quote, span
 from interlock.errors import BusTrouble, InterlockError
 from interlock.nouns.swarms import registry
 from interlock.nouns.swarms.envelope import claimed_keys
@@ -200,7 +200,9 @@ def _key_findings(now: Callable[[], float]) -> list[Finding]:
             found.append(finding("keys", fact, remedy or "see 'interlock key list'"))
         elif file.overdue(now()):
             fact = f"{foreign(file.name)} is {span(file.age(now()))} old"
-            found.append(finding("keys", fact, f"run 'interlock key rotate {quote(file.name)}'"))
+            found.append(
+                finding("keys", fact, f"run {command(f'interlock key rotate {quote(file.name)}')}")
+            )
     current = [file for file in files if not file.retired]
     if not found and current:
         found.append(finding("keys", f"{len(current)}, none older than 90 days"))

@@ -72,7 +72,7 @@ def reclaim(changes: TaskChanges, id_: str, chance: float, entry: str = "") -> D
             return Decision(outcome="alive")
         changes.end_claim(id_, held)
     agent, session = ("", "") if held is None else (held.agent, held.session)
-    why = f"{agent or 'its worker'} was lost"
+    why = f"{foreign(agent) if agent else 'its worker'} was lost"
     after = progress_rules.count_failure(
         changes, id_, "reclaim", chance, reason=why, session=session
     )

@@ -390,7 +390,7 @@ def drop_one(changes: TaskChanges, id_: str, agent: str, reason: str) -> None:
         raise AssertionError(f"there is no task {id_}")
     if status.state == "pending" and not status.due:
         changes.delete(spec.ready_key(id_))
-    said = f"dropped by {foreign(agent)}" + (f": {foreign(reason)}" if reason else "")
+    said = f"dropped by {agent}" + (f": {reason}" if reason else "")
     changes.move(id_, "drop", "dropped", since=changes.now, by=agent, reason=said, deadline=None)
     kept = Spec(at=spec.at, by=spec.by, trace=spec.trace, title=spec.title, plan=spec.plan)
     changes.put(keys.data(id_), kept)

@@ -13,8 +13,8 @@ from typing import Any
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.safe_text import foreign
-from interlock.core.validate import quote, span
+from interlock.core.safe_text import foreign, foreign_names
+from interlock.core.validate import command, quote, span
 from interlock.core.wait import UnqueuedWait
 from interlock.nouns.agents.views import SessionOverview, all_deaths, session_overview
 from interlock.nouns.tasks.task import BATCH, UNSUCCESSFUL, EndedEntry, TaskOwner, TaskStatus
@@ -269,7 +269,7 @@ def _unable(waiting: WaitingTasks) -> Problem:
     return _problem(
         "unable",
         waiting.task,
-        f"it requires {' and '.join(waiting.requires)}, and no agent that is here reports that"
+        f"it requires {foreign_names(waiting.requires, ' and ')}, and no agent that is here reports that"
         f" it can{waiting.others}",
         f"start a worker that can: interlock task next --can {quote(waiting.listed)};"
         f" or let one say so: interlock agent status --can {quote(waiting.listed)}",
@@ -278,13 +278,13 @@ def _unable(waiting: WaitingTasks) -> Problem:
 
 
 def _waiting_long(waiting: WaitingTasks, now: float) -> Problem:
-    able = f" who can {' and '.join(waiting.requires)}" if waiting.requires else ""
+    able = f" who can {foreign_names(waiting.requires, ' and ')}" if waiting.requires else ""
     lasted = span(now - waiting.since)
     return _problem(
         "waiting",
         waiting.task,
         f"it has waited for a worker{able} for {lasted}{waiting.others}",
-        f"see 'interlock why {quote(f'task/{waiting.task}')}'",
+        f"see {command('interlock why ' + quote(f'task/{waiting.task}'))}",
         since=waiting.since,
     )
 

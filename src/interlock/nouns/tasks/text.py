@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from interlock.core.safe_text import foreign
-from interlock.core.validate import quote
+from interlock.core.validate import command, quote
 from interlock.runtime.text import (
     ago,
     as_json,
@@ -64,7 +64,7 @@ def _published(outcome: task_outcomes.Published, paint: Paint) -> str:
 
 
 def _exists(outcome: task_outcomes.TaskExists, paint: Paint) -> str:
-    hint = f"choose another id, or see 'interlock task show {quote(outcome.task)}'"
+    hint = f"choose another id, or see {command(f'interlock task show {quote(outcome.task)}')}"
     if outcome.state in ("failed", "dead", "dropped"):
         hint = f"to use its id again: interlock task add {quote(outcome.task)} --again"
     return f"{paint('yellow', 'exists')} {outcome.task}: it is {outcome.state}; {hint}"
@@ -88,7 +88,7 @@ def _taken(outcome: task_outcomes.Taken, paint: Paint) -> str:
 
 def _blocked(outcome: task_outcomes.TaskBlocked, paint: Paint) -> str:
     left = f"; retry in {lasting(outcome.retry_in)}" if outcome.retry_in is not None else ""
-    hint = f"; see 'interlock task show {quote(outcome.on)}'" if outcome.on else ""
+    hint = f"; see {command(f'interlock task show {quote(outcome.on)}')}" if outcome.on else ""
     said = outcome.reason
     if outcome.leaf or outcome.acts:
         said = f"guard {outcome.guard}: {_leaf(outcome)}{_acts(outcome.acts)}"
@@ -185,9 +185,9 @@ def _not_owner(outcome: task_outcomes.TaskNotOwner, paint: Paint) -> str:
         return f"{word}{outcome.holder} works on it"
     match outcome.state:
         case "complete":
-            return f"{word}it is complete already; see 'interlock task show {quote(outcome.task)}'"
+            return f"{word}it is complete already; see {command(f'interlock task show {quote(outcome.task)}')}"
         case "blocked":
-            then = f"see 'interlock why {quote(f'task/{outcome.task}')}'"
+            then = f"see {command('interlock why ' + quote(f'task/{outcome.task!s}'))}"
         case "failed" | "dead":
             then = f"to send it back: interlock task retry {quote(outcome.task)}"
         case "dropped":
