@@ -173,6 +173,8 @@ class GuardBlocked(Blocked, frozen=True, kw_only=True, tag="blocked"):
     to retry after ``retry_in`` seconds, or to fail with a ``message``.
     """
 
+    own_words = ("reason",)
+
     thing: str
     guard: str
     result: Literal["failed", "unknown"]
@@ -186,7 +188,5 @@ class GuardBlocked(Blocked, frozen=True, kw_only=True, tag="blocked"):
 
 class NoGuard(Nothing, frozen=True, kw_only=True, tag="nothing"):
     """The store has no guard of this name."""
-
-    own_words = ("reason",)
 
     guard: str

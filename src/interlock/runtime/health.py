@@ -104,6 +104,8 @@ class Patience(Struct, frozen=True, kw_only=True):
 class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A problem that needs attention: the thing, the agent, since when, and what to do."""
 
+    own_words = ("says",)
+
     kind: Literal[
         "dead",
         "silent",
@@ -139,8 +141,6 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Health(Listing[Problem], frozen=True, kw_only=True):
     """All problems; ``partial`` if the store has more than one pass reads."""
-
-    own_words = ("says",)
 
     exit_statuses: ClassVar[str] = "0 or 1"
     listed = "problems"

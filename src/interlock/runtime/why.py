@@ -40,6 +40,8 @@ class Queued(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Need(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task that another one needs and that is not complete, ``depth`` needs below the first."""
 
+    own_words = ("says",)
+
     task: str
     state: str
     says: str
@@ -48,8 +50,6 @@ class Need(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class WhyLink(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A thing that the explained one depends on, and what blocks that."""
-
-    own_words = ("says",)
 
     thing: str
     blocked: bool

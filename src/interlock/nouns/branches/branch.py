@@ -71,6 +71,8 @@ class Rebased(Success, frozen=True, kw_only=True, tag="rebased"):
 class RebaseConflict(Refusal, frozen=True, kw_only=True, tag="rebase_conflict"):
     """The branch conflicts in these files; its folder is as it was."""
 
+    own_words = ("reason",)
+
     branch: str
     onto: str
     files: tuple[str, ...]
@@ -94,5 +96,4 @@ NextLook: TypeAlias = Literal["soon", "later"]
 def pace(before: float, least: float, most: float, *, moved: bool) -> float:
     """Seconds until the next look: short after a move, then longer and longer."""
 
-    own_words = ("reason",)
     return least if moved else min(max(before, least) * 1.5, most)

@@ -60,6 +60,8 @@ class Woken(Success, frozen=True, kw_only=True, tag="woken"):
 class NotWoken(Refusal, frozen=True, kw_only=True, tag="not_woken"):
     """The agent cannot be woken from here."""
 
+    own_words = ("reason",)
+
     agent: str
     reason: str
     clear: str
@@ -67,8 +69,6 @@ class NotWoken(Refusal, frozen=True, kw_only=True, tag="not_woken"):
 
 class Primed(Success, frozen=True, kw_only=True, tag="primed"):
     """What an agent has to know, and about how many tokens that is."""
-
-    own_words = ("reason",)
 
     agent: str
     text: str

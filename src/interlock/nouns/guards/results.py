@@ -20,6 +20,8 @@ class LeafVerdict(Struct, frozen=True, kw_only=True):
     A leaf under ``not`` is shown with its ``!``, and the verdict is that of the whole.
     """
 
+    own_words = ("reason",)
+
     condition: str
     verdict: Verdict
     reason: str
@@ -27,8 +29,6 @@ class LeafVerdict(Struct, frozen=True, kw_only=True):
 
 class GuardVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a check says about one guard; conditions of the caller have no name and no action."""
-
-    own_words = ("reason",)
 
     outcome: CheckWord
     leaves: tuple[LeafVerdict, ...]

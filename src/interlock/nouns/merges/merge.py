@@ -250,6 +250,8 @@ class MergesServed(Success, frozen=True, kw_only=True, tag="served"):
 class MergesHeld(Refusal, frozen=True, kw_only=True, tag="held"):
     """Branches wait, and none of them can be merged now: the ``reason`` says what to repair."""
 
+    own_words = ("reason",)
+
     target: str
     reason: str
     merged: int = 0
@@ -274,8 +276,6 @@ CancelOutcome: TypeAlias = (
 class ListedMerge(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A merge for display; ``place`` is that in the queue, 1 for the next one."""
 
-    own_words = ("reason",)
-
     of_lines: ClassVar[tuple[str, ...]] = ("reason",)
     merge: str
     branch: str
@@ -295,6 +295,8 @@ class ListedMerge(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class MergeView(ListedMerge, frozen=True, kw_only=True, omit_defaults=True):
     """One merge, with what its target says; ``server`` is the agent that serves it now."""
+
+    own_words = ("held",)
 
     server: str = ""
     guard: str = ""
@@ -322,8 +324,6 @@ class MergeTargetView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class MergeList(Listing[ListedMerge], frozen=True, kw_only=True):
     """Merges: those that wait in their order, then those that ended, the last one first."""
-
-    own_words = ("held",)
 
     listed: ClassVar[str] = "merges"
 

@@ -28,7 +28,7 @@ def _problem(id_: str, run: PipelineRun, now: float, waiting: float) -> Problem 
     if run.state == "failed":
         return Problem(
             kind="failed",
-            says=f"{foreign(thing)}: it failed {span(now - run.since)} ago: {run.reason}",
+            says=f"{foreign(thing)}: it failed {span(now - run.since)} ago: {foreign(run.reason)}",
             remedy=f"start another one: interlock pipeline start {quote(run.definition)}"
             " --agent NAME",
             thing=thing,

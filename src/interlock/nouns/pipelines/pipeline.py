@@ -54,6 +54,8 @@ class PhaseGrant(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class BlockedBy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The guard that keeps a pipeline where it is, its leaf that decides, and since when."""
 
+    own_words = ("reason",)
+
     guard: str
     leaf: str
     reason: str
@@ -71,8 +73,6 @@ class PipelineRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gates wait for its next step, and ``closing`` that it has ended and some of its tasks are still
     to be cancelled.
     """
-
-    own_words = ("reason",)
 
     state: PipelineState
     definition: str
@@ -139,6 +139,8 @@ class PipelineStarted(Success, frozen=True, kw_only=True, tag="started"):
     ``cycle`` are things that wait for each other, this pipeline among them.
     """
 
+    own_words = ("reason",)
+
     pipeline: str
     definition: str
     phase: str = ""
@@ -151,8 +153,6 @@ class PipelineStarted(Success, frozen=True, kw_only=True, tag="started"):
 
 class PipelineExists(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """A pipeline of this id exists already, and stays as it is."""
-
-    own_words = ("reason",)
 
     pipeline: str
     definition: str
@@ -184,6 +184,8 @@ class PipelineBlocked(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"
     things that wait for each other, this pipeline among them: none of them goes on by itself.
     """
 
+    own_words = ("reason",)
+
     pipeline: str
     phase: str
     guard: str
@@ -198,8 +200,6 @@ class PipelineBlocked(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"
 class PipelineFailed(item_outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="failed"):
     """A guard ended the pipeline, which has released all that it held."""
 
-    own_words = ("reason",)
-
     pipeline: str
     phase: str
     reason: str
@@ -212,8 +212,6 @@ class PipelineCancelled(item_outcomes.Cancelled, frozen=True, kw_only=True, tag=
 
     ``tasks`` is how many of its tasks were open: they are cancelled, too.
     """
-
-    own_words = ("reason",)
 
     pipeline: str
     phase: str = ""

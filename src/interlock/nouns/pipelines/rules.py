@@ -164,7 +164,7 @@ def judge(
     if result.result == "failed":
         match result.action:
             case FailAction(message=message):
-                return GiveUp(reason=foreign(message), hindrance=hindrance)
+                return GiveUp(reason=message, hindrance=hindrance)
             case RetryAction() if not rests:
                 delay, limit = result.action.delay, result.action.limit
             case BlockAction() if stage == "post" and phase.retries and explicit:

@@ -21,6 +21,8 @@ class RequestSent(Success, frozen=True, kw_only=True, tag="requested"):
     ``warning`` says that the other swarm lists no such receiver, with names that are close.
     """
 
+    own_words = ("reason",)
+
     request: str
     to_swarm: str
     to_agent: str
@@ -35,8 +37,6 @@ class RequestExists(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, ta
 
     ``differs`` says that it asks for something else: it has another payload, type or receiver.
     """
-
-    own_words = ("reason",)
 
     request: str
     state: RequestState
@@ -118,6 +118,8 @@ class RequestOpen(Refusal, frozen=True, kw_only=True, tag="unanswered"):
     what happens next, and ``next_at`` when.  ``warning`` is that of the call that sent it.
     """
 
+    own_words = ("reason", "next")
+
     request: str
     to_swarm: str
     to_agent: str
@@ -132,11 +134,6 @@ class RequestOpen(Refusal, frozen=True, kw_only=True, tag="unanswered"):
 
 class RequestOver(outcomes.Gone, frozen=True, kw_only=True, tag="gone"):
     """The request has ended and there is no result: it was cancelled, or the result is deleted."""
-
-    own_words = (
-        "reason",
-        "next",
-    )
 
     request: str
     state: RequestState
@@ -179,6 +176,8 @@ class RequestView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     next     what happens next, at ``next_at`` if nothing else happens before
     """
 
+    own_words = ("next",)
+
     request: str
     state: str
     task_type: str
@@ -202,8 +201,6 @@ class RequestView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class RequestList(Listing[RequestView], frozen=True, kw_only=True):
     """Requests by id; ``more`` is the last one if there are more: received ones as ID@SWARM."""
-
-    own_words = ("next",)
 
     listed: ClassVar[str] = "requests"
 

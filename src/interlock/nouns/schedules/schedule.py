@@ -167,6 +167,8 @@ class ListedSchedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``lost`` counts runs that were missed, and ``skipped`` those whose predecessor was open.
     """
 
+    own_words = ("when", "failure")
+
     schedule: str
     state: ScheduleState
     when: str
@@ -195,11 +197,6 @@ class ScheduleView(ListedSchedule, frozen=True, kw_only=True, omit_defaults=True
 
     A task is a dead letter if no worker began it ``deadline_in`` seconds after its publishing.
     """
-
-    own_words = (
-        "when",
-        "failure",
-    )
 
     task: dict[str, Any]
     next_runs: tuple[float, ...] = ()

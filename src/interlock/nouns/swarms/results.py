@@ -101,6 +101,8 @@ class NotRegistered(Refusal, frozen=True, kw_only=True, tag="not_registered"):
 class NameTaken(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """Another swarm has this name on the bus, or this home has another name already."""
 
+    own_words = ("reason",)
+
     swarm: str
     reason: str
 
@@ -112,8 +114,6 @@ class SwarmRegistered(Success, frozen=True, kw_only=True, tag="registered"):
     address is not the one that the others have.  ``trouble`` says why the entry is not on the bus
     yet.
     """
-
-    own_words = ("reason",)
 
     swarm: str
     bus: str

@@ -18,6 +18,8 @@ class Published(Success, frozen=True, kw_only=True, tag="published"):
     ``guard`` keeps it, ``leaf`` is the condition that does not hold, and ``reason`` says why.
     """
 
+    own_words = ("reason",)
+
     task: str
     state: State = "pending"
     ended: tuple[str, ...] = ()
@@ -28,8 +30,6 @@ class Published(Success, frozen=True, kw_only=True, tag="published"):
 
 class TaskExists(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """A task of this id exists already, and stays as it is."""
-
-    own_words = ("reason",)
 
     task: str
     state: State
@@ -75,6 +75,8 @@ class TaskBlocked(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"):
     condition that decides it, and ``acts`` would clear it.
     """
 
+    own_words = ("reason",)
+
     task: str
     reason: str
     on: str = ""
@@ -88,14 +90,14 @@ class TaskBlocked(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"):
 class TaskDeadlock(outcomes.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
     """The wait would never end: these wait for each other in a cycle, beginning with you."""
 
-    own_words = ("reason",)
-
     task: str
     cycle: tuple[str, ...]
 
 
 class NoTask(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
     """There is nothing to claim: no ready task that you can do, or the named task has ended."""
+
+    own_words = ("reason",)
 
     reason: str
     task: str = ""
@@ -104,8 +106,6 @@ class NoTask(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
 
 class TaskExtended(outcomes.Extended, frozen=True, kw_only=True, tag="extended"):
     """The claim is renewed."""
-
-    own_words = ("reason",)
 
     task: str
     holder: str
@@ -145,6 +145,8 @@ class EvidenceMissing(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"
     ``failures`` times, and is counted again after ``retry_in`` seconds.
     """
 
+    own_words = ("reason",)
+
     task: str
     guard: str
     result: Literal["failed", "unknown"]
@@ -174,8 +176,6 @@ class TaskFailed(item_outcomes.Failed, Success, frozen=True, kw_only=True, tag="
 
     ``next`` is the next task, for a caller that asked for one with it.
     """
-
-    own_words = ("reason",)
 
     task: str
     state: State
@@ -262,6 +262,8 @@ class TasksDropped(item_outcomes.Dropped, frozen=True, kw_only=True, tag="droppe
 class Unchanged(Refusal, frozen=True, kw_only=True, tag="unchanged"):
     """Nothing changed, since the state of the task does not allow it."""
 
+    own_words = ("reason",)
+
     task: str
     state: State | Literal["unknown"]
     reason: str
@@ -269,8 +271,6 @@ class Unchanged(Refusal, frozen=True, kw_only=True, tag="unchanged"):
 
 class TaskNoted(Success, frozen=True, kw_only=True, tag="noted"):
     """The note stands with the task, under this number."""
-
-    own_words = ("reason",)
 
     task: str
     note: int
