@@ -56,6 +56,7 @@ class Context:
         grant_ttl: float | None = None,
         caller: str = "",
         no_retry: bool = False,
+        person: Callable[[], str] = str,
     ) -> None:
         self.store = store
         self.shares_store = False
@@ -64,6 +65,8 @@ class Context:
         """Whether waits end at once when the store does not answer."""
         self.settings = settings or Settings()
         self._caller = caller
+        self._person = person
+        """The name of the person who acts, if the face has seen that it is that person."""
         self._grant_ttl = grant_ttl
         self.runner = runner or Runner(store)
         self.runner.settings = self.settings
@@ -84,7 +87,7 @@ class Context:
         """Whether we ended our session ourselves: no other one follows it."""
         self._over: Lapsed | None = None
         """Why we may not act: the session that we inherited is over."""
-        self._agent = None if agent is None else validate.own_agent_name(agent)
+        self._agent = None if agent is None else self._own_name(agent)
         self._trace = validate.name(trace, "trace") if trace else ""
         self.trace = self._trace or self.runner.new_id("trc")
         self.identity = self._identity(self.runner.new_id("ses"))
@@ -254,7 +257,7 @@ class Context:
         renewed = yield from self.sessions.beat(session)
         if found is None or not renewed:
             raise lapsed(session)
-        self._agent = found.agent
+        self._agent = self._own_name(found.agent)
         actor = Actor(found.agent, session, self.trace)
         self.identity = Identity(
             actor=actor,
@@ -332,6 +335,10 @@ class Context:
         """In whose name something is done for an agent: ours if we have one, else its own."""
         return self.identity.actor if self._agent is not None else Actor(agent, "", self.trace)
 
+    def _own_name(self, agent: str) -> str:
+        is_person = isinstance(agent, str) and agent.startswith(validate.PERSON)
+        return validate.own_agent_name(agent, proven=self._person() if is_person else "")
+
     def _identity(self, session: str) -> Identity:
         return Identity(actor=Actor(self._agent or "", session, self.trace), caller=self._caller)
 
@@ -385,11 +392,11 @@ def lapsed(session: str) -> Lapsed:
 def _contradiction(session: str, owner: str, named: str) -> BadInput:
     from interlock.core.safe_text import foreign
 
-    name, its = validate.quote(named), foreign(owner)
-    how = validate.command(f"interlock run --agent {name} -- CMD")
+    its = foreign(owner)
+    how = validate.command(f"interlock run --agent {validate.quote(named)} -- CMD")
     return BadInput(
         f"session {session} belongs to {its}, not to {foreign(named)}; to act under that name, begin"
         f" a session of its own: {how}, or"
-        f' eval "$(interlock agent join --agent {name})"; to act as {its}, leave the other name'
+        f' eval "$(interlock agent join --agent {validate.quote(named)})"; to act as {its}, leave the other name'
         " out (--agent, INTERLOCK_AGENT)"
     )

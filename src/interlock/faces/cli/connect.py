@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from interlock.store import Store, StoreMark
 
 
+_OF_AGENTS = (
+    *("CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "CURSOR_AGENT", "GEMINI_CLI"),
+    "OPENCODE",
+)
+"""Variables that coding agents set for the commands that they run."""
+
+
 class CommandIdentity:
     """The agent and session of a command, from its options and the environment."""
 
@@ -59,6 +66,11 @@ def person_name() -> str:
         return f"person:{getpass.getuser()}"
     except (OSError, KeyError):  # a container may run under a number without a name
         return f"person:{os.getuid()}"
+
+
+def proven_person() -> str:
+    """The name of the person who runs this command; empty if a coding agent does."""
+    return "" if any(map(os.environ.get, _OF_AGENTS)) else person_name()
 
 
 def _inside(caller: str) -> str:
@@ -105,7 +117,7 @@ def opened(
     if is_network(place):
         hush()
     store = open_store(place, create=create and url is not None, filling=filling)
-    fleet = begun(store, **options)
+    fleet = begun(store, person=proven_person, **options)
     fleet.context.runner.via = "cli"
     return fleet
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from interlock.core.safe_text import one_line
+from interlock.core.safe_text import foreign, one_line
 from interlock.core.validate import span
 from interlock.errors import BadInput, InterlockError, StoreMissing
 from interlock.faces.hooks.actions import EDITING
@@ -70,7 +70,7 @@ def git_hooks(root: str, command: str, notes: list[str], *, remove: bool) -> Ite
             continue
         if managed and not ours:
             notes.append(
-                f"core.hooksPath is {managed}: its hooks belong to another tool;"
+                f"core.hooksPath is {foreign(managed)}: its hooks belong to another tool;"
                 f" add this line to its {name} hook: {command} hook git {name}"
             )
             continue
@@ -130,6 +130,7 @@ def agent_here() -> str:
 def _check(name: str) -> int:
     from interlock import store_location
     from interlock.client import begun
+    from interlock.faces.hooks.notices import given_reason
     from interlock.nouns.reservations import repository
     from interlock.stores import open_store
 
@@ -147,13 +148,17 @@ def _check(name: str) -> int:
             return 0
         if reason := os.environ.get("INTERLOCK_OVERRIDE", "").strip():
             fleet.reservations.override(*[each.witness for each in found], reason=reason)
-            sys.stderr.write(f"interlock: overridden and recorded: {one_line(reason)}\n")
+            sys.stderr.write(f"interlock: overridden and recorded: {foreign(one_line(reason))}\n")
             return 0
         now = fleet.context.runner.clock.wall()
         said = [
-            f"  {one_line(each.witness)}: reserved by {one_line(each.holder)}"
-            f"{f' ({one_line(each.reason)})' if each.reason else ''} since {span(now - each.since)}"
+            line
             for each in found
+            for line in (
+                f"- {foreign(each.witness)}: reserved by {foreign(each.holder)}"
+                f" since {span(now - each.since)}",
+                *given_reason(each.reason),
+            )
         ]
     sys.stderr.write(
         f"interlock: this {name[4:]} has files that another agent has reserved:\n"

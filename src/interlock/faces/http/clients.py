@@ -161,17 +161,32 @@ class Clients:
 
     def begin(self, agent: str, *, ttl: float, via: str) -> Fleet:
         """A client with a session of its own, which its user closes."""
-        fleet = begun(self.store, agent, ttl=ttl, caller=SESSION_CALLER, key=self._key, shared=True)
+        fleet = begun(
+            self.store,
+            agent,
+            ttl=ttl,
+            caller=SESSION_CALLER,
+            key=self._key,
+            shared=True,
+            person=lambda: agent,
+        )
         fleet.context.runner.via = via
         return fleet
 
-    def of_session(self, session: str) -> SessionClient:
-        """The client of a session; an error if it has expired."""
+    def of_session(self, session: str, agent: str) -> SessionClient:
+        """The client of a session of this agent; an error if it has expired."""
         with self._lock:
             store = self.store
             found = self._by_session.pop(session, None)
         if found is None or found.fleet.closed:
-            fleet = begun(store, session=session, caller=SESSION_CALLER, key=self._key, shared=True)
+            fleet = begun(
+                store,
+                session=session,
+                caller=SESSION_CALLER,
+                key=self._key,
+                shared=True,
+                person=lambda: agent,
+            )
             fleet.context.runner.via = self._via
             found = SessionClient(fleet)
         with self._lock:
@@ -202,6 +217,7 @@ class Clients:
             caller=AGENT_CALLER + os.uname().nodename,
             key=self._key,
             shared=True,
+            person=lambda: agent,
             **options,
         )
         fleet.context.runner.via = self._via

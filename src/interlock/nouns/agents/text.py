@@ -84,10 +84,8 @@ def _uploaded(outcome: Uploaded, paint: Paint) -> str:
 
 def _log_files(outcome: LogFiles, _paint: Paint) -> str:
     if not outcome.files:
-        agent = quote(outcome.agent)
-        return (
-            f"{outcome.agent} has no files; 'interlock agent log {agent} --file PATH' uploads one"
-        )
+        upload = command(f"interlock agent log {quote(outcome.agent)} --file PATH")
+        return f"{outcome.agent} has no files; {upload} uploads one"
     return "\n".join(f"{each.name}  {_lines(each.lines)}" for each in outcome.files)
 
 

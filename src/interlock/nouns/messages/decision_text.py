@@ -50,8 +50,8 @@ def _decision(outcome: decisions.DecisionView, paint: Paint) -> str:
         lines += [f"option {printable(each.option)}: {printable(each.text)}".rstrip(": ")]
         lines += body(each.value, paint) if each.value is not None else []
     if outcome.state == "open":
-        answer = quote(outcome.options[0].option) if outcome.options else "TEXT"
-        how = f"interlock decision resolve {quote(outcome.decision)} {answer} --agent NAME"
+        answer = outcome.options[0].option if outcome.options else "TEXT"
+        how = f"interlock decision resolve {quote(outcome.decision)} {quote(answer)} --agent NAME"
         return "\n".join([*lines, f"to decide, as another agent than {outcome.agent}: {how}"])
     decided = f"decided by {outcome.by}" if outcome.by else "the deadline passed; the default is"
     return "\n".join([*lines, f"{decided}, {ago(outcome.resolved)}", *body(outcome.answer, paint)])

@@ -87,7 +87,7 @@ def _facts(message: Received, paint: Paint) -> list[str]:
         lines.append(f"  file: {file.path} ({file.size} bytes, SHA-256 {file.digest[:12]}...)")
     if message.kind == "query" and message.expires_in is not None:
         within = f"within {lasting(message.expires_in)}"
-        lines.append(f"  answer it {within}: interlock reply {message.id} TEXT")
+        lines.append(f"  answer it {within}: interlock reply {quote(message.id)} TEXT")
     return lines
 
 

@@ -135,7 +135,7 @@ def _list(outcome: core.PipelineList, paint: Paint) -> str:
     ]
     lines = [table(titles, rows, paint)]
     if outcome.more:
-        lines.append(f"more: --after {outcome.more}")
+        lines.append(f"more: --after {quote(outcome.more)}")
     return "\n".join(lines)
 
 

@@ -69,7 +69,7 @@ def verify_with_anchors(
         found = yield InThread(place.read)
         if not found:
             raise BadInput(
-                f"{place.name} has no anchor; make one: interlock record anchor {place.name}"
+                f"{place.name} has no anchor; make one: interlock record anchor {quote(place.name)}"
             )
         marks.extend(_expected_marks(place, found))
     found = yield from verify(capabilities, marks, against)

@@ -93,9 +93,7 @@ def _taken(outcome: results.NameTaken, paint: Paint) -> str:
 def _registered(outcome: results.SwarmRegistered, paint: Paint) -> str:
     head = f"{paint('green', 'registered')} {outcome.swarm} on {outcome.bus}"
     entry = f"entry {outcome.version}, signed by {outcome.fingerprint}"
-    hint = (
-        f"others allow it: interlock swarm allow {quote(outcome.swarm)} --key {outcome.fingerprint}"
-    )
+    hint = f"others allow it: interlock swarm allow {quote(outcome.swarm)} --key {quote(outcome.fingerprint)}"
     alone = ["no other swarm is on this bus yet; others register with the same address"]
     first = alone if outcome.alone else []
     return "\n".join([f"{head}: {entry}", *first, hint, *_trouble(outcome.trouble, paint)])

@@ -172,7 +172,7 @@ def _rotated_keys(own: OwnSwarm, now: float) -> list[Finding]:
         finding(
             "swarm",
             f"{key.fingerprint} was rotated and counts for another {span(key.until / 1000 - now)};"
-            f" if it was stolen, end it: interlock key revoke {key.fingerprint}",
+            f" if it was stolen, end it: interlock key revoke {quote(key.fingerprint)}",
         )
         for key in valid_keys(own.keys, now)
         if key.until

@@ -237,10 +237,9 @@ def _dropped(outcome: task_outcomes.TasksDropped, paint: Paint) -> str:
     head = f"{paint('green', 'dropped')} {joined(outcome.tasks)}"
     if not outcome.blocked:
         return head
-    first = quote(outcome.blocked[0])
     return (
         f"{head}; {joined(outcome.blocked)} waited for it: change that,"
-        f" interlock task edit {first} --remove-needs {quote(outcome.tasks[0])}"
+        f" interlock task edit {quote(outcome.blocked[0])} --remove-needs {quote(outcome.tasks[0])}"
     )
 
 
@@ -309,7 +308,7 @@ def _noted(outcome: task_outcomes.TaskNoted, paint: Paint) -> str:
 def _notes(outcome: TaskNotes, paint: Paint) -> str:
     if not outcome.notes:
         return f"no notes; add one: interlock task note {quote(outcome.task)} 'TEXT'"
-    more = f"\n\nmore: --after {outcome.more}" if outcome.more else ""
+    more = f"\n\nmore: --after {quote(outcome.more)}" if outcome.more else ""
     return _said(outcome.notes, paint).lstrip("\n") + more
 
 
@@ -330,7 +329,7 @@ def _task_list(outcome: TaskList, paint: Paint) -> str:
         cut=("NOTE", "LABELS", "TITLE", "TASK"),
         leave=("LABELS", "PRIORITY", "NOTE"),
     )
-    return f"{text}\nmore: --after {outcome.more}" if outcome.more else text
+    return f"{text}\nmore: --after {quote(outcome.more)}" if outcome.more else text
 
 
 def _tree(outcome: TaskTree, paint: Paint) -> str:
