@@ -17,7 +17,7 @@ f-string shows in quotes by itself; so a text that a noun forgets to quote is qu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import SupportsIndex, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -96,6 +96,9 @@ class Foreign(str):
     """A text of another, which an f-string shows as ``foreign`` does."""
 
     __slots__ = ()
+
+    def __getitem__(self, key: SupportsIndex | slice) -> Foreign:
+        return Foreign(super().__getitem__(key))
 
     def __format__(self, spec: str) -> str:
         return format(foreign(str(self)) if self else "", spec)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from interlock import registry
-from interlock.core.safe_text import all_foreign, bars, printable
+from interlock.core.safe_text import all_foreign, bars, foreign, printable
 from interlock.core.validate import span
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def barred(
     return bars(text, lines=lines, characters=characters, bar=paint("dim", "|"))
 
 
-def said(text: str, paint: Paint) -> str:
+def reason_lines(text: str, paint: Paint) -> str:
     """A reason of another agent below a line of ours; empty if there is none."""
     return "".join([f"\n{line}" for line in barred(text, paint)]) if text else ""
 
@@ -230,7 +230,13 @@ def as_json(value: object) -> str:
         return ""
     import msgspec
 
-    return printable(msgspec.json.encode(value).decode())
+    return printable(msgspec.json.encode(value, enc_hook=str).decode())
+
+
+def short_json(value: object, most: int) -> str:
+    """A value in a few words; one that is cut stands in quotes, since its own may be cut off."""
+    text = as_json(value)
+    return text if len(text) <= most else foreign(text, most)
 
 
 def _width(cell: str) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from interlock.runtime.text import joined
+
 if TYPE_CHECKING:
     from interlock.nouns.branches import branch as core
-    from interlock.runtime.text import Paint, Text, joined
+    from interlock.runtime.text import Paint, Text
 
 _SHORT = 12
 

@@ -185,7 +185,7 @@ def _observed(outcome: Observed, paint: Paint) -> str:
         f"to {recipients(outcome.to)}" if outcome.to else "",
         f"by {outcome.by}" if outcome.by else "",
     ]
-    return " ".join(filter(None, parts))
+    return joined(filter(None, parts), " ")
 
 
 def _counters(outcome: Counters, _paint: Paint) -> str:

@@ -13,8 +13,8 @@ from interlock.runtime.text import (
     never_ends,
     new_holders,
     no_guard,
+    reason_lines,
     renderer,
-    said,
     since,
 )
 
@@ -90,13 +90,13 @@ def lock_fenced(outcome: lock.LockFenced, paint: Paint) -> str:
     """Who has it by now."""
     holder = f"; {outcome.holder} has it with token {outcome.token}" if outcome.token else ""
     head = f"{paint('red', 'fenced')} {outcome.lock}: that grant is over{holder}"
-    return f"{head}{ended(outcome.by)}{said(outcome.reason, paint)}"
+    return f"{head}{ended(outcome.by)}{reason_lines(outcome.reason, paint)}"
 
 
 def fenced(outcome: semaphore.SlotsFenced | several.SeveralFenced, paint: Paint) -> str:
     """It is over, and what to do."""
     head = f"{paint('red', 'fenced')} {_what(outcome)}: that grant is over{ended(outcome.by)}"
-    return f"{head}; acquire again{said(outcome.reason, paint)}"
+    return f"{head}; acquire again{reason_lines(outcome.reason, paint)}"
 
 
 def given_fenced(outcome: outcomes.GivenFenced, paint: Paint) -> str:

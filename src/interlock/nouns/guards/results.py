@@ -128,6 +128,8 @@ class GuardView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     as the store has it.
     """
 
+    own_words = ("definition",)
+
     guard: str
     condition: str
     action: ActionWord

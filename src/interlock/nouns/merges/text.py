@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from interlock.core.safe_text import foreign
 from interlock.core.validate import command, quote
-from interlock.runtime.text import ago, joined, listed, said, table
+from interlock.runtime.text import ago, joined, listed, reason_lines, table
 
 if TYPE_CHECKING:
     from interlock.nouns.merges import merge as core
@@ -45,13 +45,13 @@ def _done(outcome: core.MergeDone, paint: Paint) -> str:
 
 def _bounced(outcome: core.MergeBounced, paint: Paint) -> str:
     head = f"{paint('red', 'bounced')} {outcome.branch} from {outcome.into}:"
-    return head + said(outcome.reason, paint)
+    return head + reason_lines(outcome.reason, paint)
 
 
 def _cancelled(outcome: core.MergeCancelled, paint: Paint) -> str:
     before = f" before, by {outcome.by}" if outcome.already else ""
     head = f"{paint('green', 'cancelled')} {outcome.branch} for {outcome.into}{before}"
-    return head + said(outcome.reason, paint)
+    return head + reason_lines(outcome.reason, paint)
 
 
 def _over(outcome: core.MergeOver, paint: Paint) -> str:
@@ -94,7 +94,7 @@ def _view(view: core.MergeView, paint: Paint) -> str:
         ("submitted", f"{ago(view.at)}, by {view.by}"),
         ("ended", ago(view.ended_at) + (f", by {view.ended_by}" if view.ended_by else "")),
     ]
-    return listed(facts) + said(view.reason, paint)
+    return listed(facts) + reason_lines(view.reason, paint)
 
 
 def _list(outcome: core.MergeList, paint: Paint) -> str:

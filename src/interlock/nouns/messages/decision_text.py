@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from interlock.core.safe_text import printable
 from interlock.core.validate import command, quote
 from interlock.nouns.messages.text import body
-from interlock.runtime.text import ago, as_json, joined, listed, table
+from interlock.runtime.text import ago, joined, listed, short_json, table
 
 if TYPE_CHECKING:
     from interlock.nouns.messages import decision as decisions
@@ -31,9 +31,7 @@ def _decision_list(outcome: DecisionList, paint: Paint) -> str:
 
 def _row(each: decisions.DecisionView, paint: Paint) -> tuple[str, ...]:
     state = paint("yellow" if each.state == "open" else "dim", each.state)
-    text = as_json(each.question)
-    short = text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
-    return each.decision, state, each.agent, ago(each.at), short
+    return each.decision, state, each.agent, ago(each.at), short_json(each.question, _SHORT)
 
 
 def _decision(outcome: decisions.DecisionView, paint: Paint) -> str:

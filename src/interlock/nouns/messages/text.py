@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 from interlock.core.safe_text import foreign
 from interlock.core.validate import command, quote
 from interlock.nouns.messages.message import ABLE
-from interlock.runtime.text import ago, as_json, barred, joined, lasting, never_ends, said, table
+from interlock.runtime.text import (
+    ago,
+    as_json,
+    barred,
+    joined,
+    lasting,
+    never_ends,
+    reason_lines,
+    table,
+)
 
 if TYPE_CHECKING:
     from interlock.nouns.messages import message as message_types
@@ -236,7 +245,7 @@ def _limited(outcome: message_types.Limited, paint: Paint) -> str:
 def _halted(outcome: message_types.Halted, paint: Paint) -> str:
     end = f"until {command(f'interlock agent resume {quote(outcome.agent)}')} it can send nothing"
     head = f"{paint('red', 'paused')} {outcome.agent}: by {outcome.by}, {ago(outcome.since)}"
-    return f"{head}; {end}{said(outcome.reason, paint)}"
+    return f"{head}; {end}{reason_lines(outcome.reason, paint)}"
 
 
 def _acknowledged(outcome: message_types.Acknowledged, paint: Paint) -> str:

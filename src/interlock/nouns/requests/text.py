@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from interlock.core.validate import command, quote
-from interlock.runtime.text import ago, as_json, joined, lasting, listed, since, table
+from interlock.runtime.text import ago, as_json, joined, lasting, listed, reason_lines, since, table
 
 if TYPE_CHECKING:
     from interlock.nouns.requests import outcomes as out
@@ -102,7 +102,7 @@ def _answered(outcome: out.RequestAnswered, paint: Paint) -> str:
 
 def _failed(outcome: out.RequestFailed, paint: Paint) -> str:
     by = f"{outcome.executed_by} of {outcome.from_swarm}"
-    return f"{paint('red', 'failed')} at {by}: {outcome.error}"
+    return f"{paint('red', 'failed')} at {by}{reason_lines(outcome.error, paint)}"
 
 
 def _open(outcome: out.RequestOpen, paint: Paint) -> str:

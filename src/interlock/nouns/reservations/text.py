@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from interlock.core.validate import quote, span
-from interlock.runtime.text import ago, joined, said, table
+from interlock.runtime.text import ago, joined, reason_lines, table
 
 if TYPE_CHECKING:
     from interlock.nouns.reservations import reservation as r
@@ -38,7 +38,7 @@ def _overlap(each: r.ReservationOverlap, paint: Paint) -> str:
     word = "waits for" if each.queued else "has reserved"
     since = ago(each.since)
     head = f"{each.holder}, who {word} {quote(each.pattern)} since {since}: {each.witness}"
-    return head + said(each.reason, paint)
+    return head + reason_lines(each.reason, paint)
 
 
 def _conflict(outcome: r.ReservationConflict, paint: Paint) -> str:
@@ -56,7 +56,7 @@ def _conflict(outcome: r.ReservationConflict, paint: Paint) -> str:
 def _overlap_of(outcome: r.ReservationConflict, paint: Paint) -> str:
     ends = _lives(outcome.expires_in)
     head = f"{outcome.holder} reserved {quote(outcome.pattern)} {ago(outcome.since)}{ends}"
-    return head + said(outcome.reason, paint)
+    return head + reason_lines(outcome.reason, paint)
 
 
 def _queued(outcome: r.ReservationQueued, paint: Paint) -> str:
@@ -101,11 +101,11 @@ def _fenced(outcome: r.ReservationFenced, paint: Paint) -> str:
 
 def _broken(outcome: r.ReservationBroken, paint: Paint) -> str:
     head = f"{paint('green', 'ended')} {_names(outcome.patterns)} of {outcome.holder}"
-    return f"{head}{_next(outcome.next)}{said(outcome.reason, paint)}"
+    return f"{head}{_next(outcome.next)}{reason_lines(outcome.reason, paint)}"
 
 
 def _overridden(outcome: r.Overridden, paint: Paint) -> str:
-    return f"{paint('yellow', 'overridden')} {_names(outcome.paths)}{said(outcome.reason, paint)}"
+    return f"{paint('yellow', 'overridden')} {_names(outcome.paths)}{reason_lines(outcome.reason, paint)}"
 
 
 def _list(outcome: r.ReservationList, paint: Paint) -> str:

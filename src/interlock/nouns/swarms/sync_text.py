@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from interlock.core.validate import quote
 from interlock.nouns.messages.text import body
-from interlock.runtime.text import ago, as_json, listed, table
+from interlock.runtime.text import ago, listed, short_json, table
 
 if TYPE_CHECKING:
     from interlock.nouns.swarms import sync_results as results
@@ -165,8 +165,7 @@ def _conflicts(outcome: results.ConflictList, paint: Paint) -> str:
 
 
 def _short(value: object) -> str:
-    text = as_json(value)
-    return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
+    return short_json(value, _SHORT)
 
 
 def _trouble(said: str, paint: Paint) -> list[str]:

@@ -21,7 +21,8 @@ from interlock.runtime.text import (
     listed,
     lives,
     never_ends,
-    said,
+    reason_lines,
+    short_json,
     shortened,
     since,
     table,
@@ -168,7 +169,7 @@ def _fenced(outcome: task_outcomes.TaskFenced, paint: Paint) -> str:
     if outcome.token:
         now = f"{outcome.holder} works on it with token {outcome.token}"
     head = f"{paint('red', 'fenced')} {outcome.task}: that claim is over{ended(outcome.by)}; {now}"
-    return head + said(outcome.reason if outcome.by else "", paint)
+    return head + reason_lines(outcome.reason if outcome.by else "", paint)
 
 
 def _requeued(outcome: task_outcomes.TaskRequeued, paint: Paint) -> str:
@@ -230,7 +231,7 @@ def _value(value: object) -> str:
         return "none"
     if isinstance(value, list | tuple):
         return joined(value, ",") or "none"
-    return foreign(value, _SHORT) if isinstance(value, str) else shortened(as_json(value), _SHORT)
+    return foreign(value, _SHORT) if isinstance(value, str) else short_json(value, _SHORT)
 
 
 def _dropped(outcome: task_outcomes.TasksDropped, paint: Paint) -> str:
@@ -308,7 +309,7 @@ def _noted(outcome: task_outcomes.TaskNoted, paint: Paint) -> str:
 def _notes(outcome: TaskNotes, paint: Paint) -> str:
     if not outcome.notes:
         return f"no notes; add one: interlock task note {quote(outcome.task)} 'TEXT'"
-    more = f"\n\nmore: --after {quote(outcome.more)}" if outcome.more else ""
+    more = f"\n\nmore: --after {outcome.more}" if outcome.more else ""
     return _said(outcome.notes, paint).lstrip("\n") + more
 
 
@@ -407,8 +408,9 @@ def _acts(acts: Sequence[str]) -> str:
 
 
 def _short(value: object) -> str:
-    text = as_json(value)
-    return text if len(text) <= _LONG else f"{text[:_LONG]}... ({len(text)} characters; use --json)"
+    count = len(as_json(value))
+    more = f" ({count} characters; use --json)" if count > _LONG else ""
+    return short_json(value, _LONG) + more
 
 
 def _event(outcome: task_types.TaskEvent, paint: Paint) -> str:
@@ -416,7 +418,7 @@ def _event(outcome: task_types.TaskEvent, paint: Paint) -> str:
         return paint("yellow", f"missed: what happened up to revision {outcome.revision} is gone")
     who = f" by {outcome.agent}" if outcome.agent else ""
     requires = f", requires {joined(outcome.requires)}" if outcome.requires else ""
-    data = "" if outcome.data is None else f"  {as_json(outcome.data)[:_LONG]}"
+    data = "" if outcome.data is None else f"  {short_json(outcome.data, _LONG)}"
     if outcome.progress is not None:
         data = f": {progress_text(outcome.progress, outcome.doing)}"
     title = f": {outcome.title}" if outcome.title else ""

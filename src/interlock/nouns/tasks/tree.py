@@ -171,8 +171,8 @@ def _children(
 
 
 def _said(task: TreeTask) -> str:
-    title = f" {printable(task.title)}" if task.title else ""
-    return f"{printable(task.task)} [{task.words}]{title}"
+    title = f" {foreign(task.title)}" if task.title else ""
+    return f"{foreign(task.task)} [{task.words}]{title}"
 
 
 def _mermaid(known: Mapping[str, TreeTask], _roots: Sequence[str]) -> Iterator[str]:
