@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from tests import hypothesis_settings
 
+from interlock.faces.cli.connect import OF_AGENTS
 from interlock.runtime import keeper
 from interlock.testing.servers import EtcdServer, RedisServer
 
@@ -30,7 +31,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a s
 # Many processes start, and five workers read all tests: none shall compile them again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-for _name in ("INTERLOCK_AGENT", "INTERLOCK_SESSION"):  # tests may run inside of a session
+for _name in ("INTERLOCK_AGENT", "INTERLOCK_SESSION", *OF_AGENTS):  # tests may run inside of one
     os.environ.pop(_name, None)
 pytest.register_assert_rewrite("interlock.testing.conformance")
 

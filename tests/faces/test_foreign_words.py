@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from typing import Any, get_args, get_origin
 
 import msgspec
+import pytest
 from msgspec import Struct
-from tests.faces.foreign_words import HOSTILE, LINES, leaks
+from tests.faces.foreign_words import HOSTILE, LINES, leaks, split_names
 
 import interlock
-from interlock.core.safe_text import _SENTENCES
+from interlock.core.safe_text import SENTENCES
+from interlock.core.validate import quote
 from interlock.nouns.guards.condition import Verdict
 from interlock.nouns.messages.message import Kind
 from interlock.runtime.text import render, renderer
@@ -74,7 +76,7 @@ def hostile(kind: Any, field: str, own: frozenset[str], depth: int = 0) -> Any:
 def built(kind: type[Any], depth: int = 0) -> Any:
     module = sys.modules[kind.__module__]
     hints = typing.get_type_hints(kind, vars(module), NAMES)
-    own = _SENTENCES | frozenset(getattr(kind, "own_words", ())) | CODES
+    own = SENTENCES | {"drawing"} | frozenset(getattr(kind, "own_words", ())) | CODES
     fields = {name: hostile(hints[name], name, own, depth) for name in kind.__struct_fields__}
     return kind(**fields)
 
@@ -87,14 +89,20 @@ def texts() -> Iterator[type]:
             continue
         yield kind
 
-if __name__ == "__main__":
-    import traceback
-    for kind in texts():
-        try: o = built(kind)
-        except Exception as e:
-            print("BUILD", kind.__name__, repr(e)[:150]); continue
-        try: t = render(o)
-        except Exception as e:
-            tb = traceback.extract_tb(e.__traceback__)[-1]
-            print("RENDER", kind.__name__, repr(e)[:150], tb.filename[-40:], tb.lineno); continue
-        for l in leaks(t): print(kind.__name__, "::", l[:300])
+
+@pytest.mark.parametrize("kind", texts(), ids=lambda kind: kind.__name__)
+def test_a_text_has_words_of_others_in_quotes_or_behind_a_bar(kind: type) -> None:
+    text = render(built(kind))
+    assert not leaks(text)
+    assert not split_names(text)
+
+
+def test_the_reader_finds_words_outside_of_quotes() -> None:
+    assert leaks(f"held by {HOSTILE} for 5 s")
+    assert leaks(f"held by bob ({HOSTILE})")
+    assert split_names(f"see interlock task show {HOSTILE}")
+    assert not split_names(f"see interlock task show {quote(HOSTILE)}; or wait")
+
+
+def test_the_words_of_outcomes_are_looked_at() -> None:
+    assert len(list(texts())) > 200

@@ -29,7 +29,7 @@ T = TypeVar("T")
 _SHOWN = 40
 _ONE_WORD = PLAIN | {"+", "="}
 """Characters of texts that read as one word, whatever they say."""
-_SENTENCES = frozenset(
+SENTENCES = frozenset(
     ("acts", "because", "clear", "condition", "detail", "finding", "leaf", "meanwhile", "problem")
     + ("remedy", "trouble", "warning")
 )
@@ -128,7 +128,7 @@ def _copy(value: object, text: Callable[[str], str]) -> object:
             names = (name for name in value.__struct_fields__ if name not in _VALUES)
             copied = {
                 name: _copy(
-                    getattr(value, name), str if name in own or name in _SENTENCES else text
+                    getattr(value, name), str if name in own or name in SENTENCES else text
                 )
                 for name in names
             }

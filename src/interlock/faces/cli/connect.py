@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from interlock.store import Store, StoreMark
 
 
-_OF_AGENTS = (
+OF_AGENTS = (
     *("CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "CURSOR_AGENT", "GEMINI_CLI"),
     "OPENCODE",
 )
@@ -70,7 +70,7 @@ def person_name() -> str:
 
 def proven_person() -> str:
     """The name of the person who runs this command; empty if a coding agent does."""
-    return "" if any(map(os.environ.get, _OF_AGENTS)) else person_name()
+    return "" if any(map(os.environ.get, OF_AGENTS)) else person_name()
 
 
 def _inside(caller: str) -> str:
