@@ -30,7 +30,7 @@ _SHOWN = 40
 _ONE_WORD = PLAIN | {"+", "="}
 """Characters of texts that read as one word, whatever they say."""
 SENTENCES = frozenset(
-    ("acts", "because", "clear", "condition", "detail", "finding", "leaf", "meanwhile", "problem")
+    ("acts", "because", "clear", "detail", "finding", "meanwhile", "problem")
     + ("remedy", "trouble", "warning")
 )
 """Fields that Interlock wrote, in each struct; it quotes the names in them."""
@@ -64,7 +64,7 @@ def foreign(text: str, most: int = NAME_LIMIT) -> str:
     """
     if _ONE_WORD.issuperset(text) and 0 < len(text) <= most:
         return text
-    cut = text if len(text) <= most else f"{text[:most]}..."
+    cut = text if len(text) <= most else text[:most] + "..."
     if not (cut.isascii() and cut.isprintable()):
         from interlock.core.lookalikes import spelled_out  # few texts need it
 
@@ -127,9 +127,7 @@ def _copy(value: object, text: Callable[[str], str]) -> object:
             own = getattr(value, "own_words", ())
             names = (name for name in value.__struct_fields__ if name not in _VALUES)
             copied = {
-                name: _copy(
-                    getattr(value, name), str if name in own or name in SENTENCES else text
-                )
+                name: _copy(getattr(value, name), str if name in own or name in SENTENCES else text)
                 for name in names
             }
             for name in getattr(value, "of_lines", ()):

@@ -70,6 +70,8 @@ class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
     that an operator ended within a day, and why.
     """
 
+    own_words = ("ended",)
+
     exit_statuses: ClassVar[str] = "0 or 1"
 
     thing: str

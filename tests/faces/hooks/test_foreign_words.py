@@ -43,8 +43,10 @@ def harmless(text: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", [HOSTILE, LONG.strip()])
-@pytest.mark.parametrize("reason", [LINES, "a" * 900 + LINES, f"new parser). {HOSTILE}"])
+@pytest.mark.parametrize("name", [HOSTILE, LONG.strip()], ids=["bracket", "long"])
+@pytest.mark.parametrize(
+    "reason", [LINES, "a" * 900 + LINES, f"new). {HOSTILE}"], ids=["lines", "long", "bracket"]
+)
 def test_a_refused_edit_names_the_holder_in_quotes_and_its_reason_behind_a_bar(
     shop: Path, name: str, reason: str
 ) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from interlock import store_location, stores
 from interlock.core import keys, validate
-from interlock.core.safe_text import printable
+from interlock.core.safe_text import foreign, printable
 from interlock.core.wait import AGENT_CALLER, NAMED_CALLER, SESSION_CALLER
 from interlock.errors import BadInput, Lapsed
 from interlock.faces.cli.command import note
@@ -126,7 +126,7 @@ def _tell_if_moved(store: Store) -> None:
     """A moved store shows old data; the store itself refuses changes."""
     mark: StoreMark | None = getattr(store, "mark_at_opening", None)
     if mark is not None and mark.state == "moved":
-        note(f"this store was moved to {mark.place}; what it shows is as old as that")
+        note(f"this store was moved to {foreign(mark.place)}; what it shows is as old as that")
 
 
 def hush() -> None:

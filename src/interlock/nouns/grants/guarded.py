@@ -123,7 +123,9 @@ def _reason(refused: GuardBlocked | NoGuard) -> str:
     """Why a grant is given back, or not asked for yet, for the record."""
     if isinstance(refused, NoGuard):
         return f"the store has no guard {foreign(refused.guard)}"
-    return f"guard {foreign(refused.guard)} does not pass: {refused.leaf}: {refused.reason}"
+    return (
+        f"guard {foreign(refused.guard)} does not pass: {foreign(refused.leaf)}: {refused.reason}"
+    )
 
 
 class ListedWait:

@@ -382,9 +382,9 @@ def _guarded(outcome: outcomes.GuardBlocked | outcomes.NoGuard) -> str:
         define = "define it: interlock guard define FILE"
         return f"the store has no guard {outcome.guard!r}; {define}"
     says = f"guard {outcome.guard!r} does not let {foreign(outcome.thing)} be acquired"
-    why = f"{outcome.message}: " if outcome.message else ""
+    why = f"{foreign(outcome.message)}: " if outcome.message else ""
     then = ", or ".join([*outcome.acts[:1], "wait longer"])
-    return f"{says}: {why}{outcome.leaf}: {outcome.reason}; {then}"
+    return f"{says}: {why}{foreign(outcome.leaf)}: {outcome.reason}; {then}"
 
 
 def _tasks(things: Sequence[str]) -> bool:

@@ -194,7 +194,8 @@ def _guard(runner: Runner, key: str) -> Op[ChainEnd]:
         return ChainEnd(f": {error}")
     if found is None:
         return ChainEnd(", which passes now")
-    said = ": ".join(["", *filter(None, (found.leaf, found.reason))])
+    leaf = foreign(found.leaf) if found.leaf else ""
+    said = ": ".join(["", *filter(None, (leaf, found.reason))])
     looks = yield from who_looks(found.facts)
     return ChainEnd(said, looks, (found.thing,) if found.thing else ())
 

@@ -123,7 +123,7 @@ class MergeGuard(Struct, frozen=True, kw_only=True):
             found = report((yield from check_now(runner, [own], runner.clock, own_root=folder)))
             if found.outcome != "passed":
                 leaf = next((each for each in found.leaves if each.verdict != "true"), None)
-                said = f": {leaf.condition}: {leaf.reason}" if leaf else ""
+                said = f": {foreign(leaf.condition)}: {leaf.reason}" if leaf else ""
                 return CandidateVerdict(
                     passed=False, reason=f"guard {foreign(guard.name)} {found.outcome}{said}"
                 )

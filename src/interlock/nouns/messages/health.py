@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from interlock.core import keys
-from interlock.core.safe_text import foreign
+from interlock.core.safe_text import foreign, one_line
 from interlock.core.validate import command, quote, span
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.limits import message_limits
@@ -115,7 +115,7 @@ def _paused(checkup: HealthCheck) -> Op[list[Problem]]:
         Problem(
             kind="paused",
             says=f"agent/{foreign(each.agent)}: {foreign(each.by)} does not let it send"
-            + (f" ({each.reason})" if each.reason else ""),
+            + (f": {foreign(one_line(each.reason))}" if each.reason else ""),
             remedy="when the cause is fixed:"
             f" interlock agent resume {quote(each.agent)} --agent NAME",
             thing=f"agent/{each.agent}",

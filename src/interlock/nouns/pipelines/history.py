@@ -24,7 +24,9 @@ class PipelineHistory(NounHistory):
     def _event(self, line: RecordLine, event: Event) -> HistoryEvent:
         found = super()._event(line, event)
         if event.name.startswith("pipeline:") and found.what in _SAID:
-            seen = [f"{each.condition} seen by {foreign(each.host)}" for each in line.observed]
+            seen = [
+                f"{foreign(each.condition)} seen by {foreign(each.host)}" for each in line.observed
+            ]
             why = foreign(line.reason) if found.what == "cancelled" and line.reason else line.reason
             return replace(found, says="; ".join([*filter(None, (why,)), *seen]))
         return found

@@ -218,7 +218,7 @@ def stay(change: RunChange, why: Stay, retry_in: float | None = None) -> Decisio
         )
     if after == run and not change.new:
         return Decision(outcome=outcome)
-    said = f"{at.guard}: {at.leaf}: {at.stored or at.reason}"
+    said = f"{foreign(at.guard)}: {foreign(at.leaf)}: {at.stored or at.reason}"
     decision = _decision(change, outcome, after, "blocked", said)
     if not why.delay:
         return decision

@@ -59,7 +59,7 @@ def pipeline(context: Context, name: str) -> Op[Why]:
     return Why(
         thing=thing,
         blocked=True,
-        because=f"{_where(run)}; {found.guard}: {found.leaf}: {found.reason}",
+        because=f"{_where(run)}; {foreign(found.guard)}: {foreign(found.leaf)}: {found.reason}",
         clear=", ".join(found.acts) or "see its definition",
         by=", ".join(found.by),
         since=before.since if before is not None and same else None,

@@ -54,7 +54,8 @@ class GuardRefusal(Struct, frozen=True, kw_only=True):
     def entry(self) -> str:
         """The guard and the reason, for the record and for a task that fails by it."""
         at = self.hindrance
-        said = [f"guard {foreign(at.guard)}", at.leaf, at.stored or at.reason]
+        leaf = foreign(at.leaf) if at.leaf else ""
+        said = [f"guard {foreign(at.guard)}", leaf, at.stored or at.reason]
         return ": ".join([part for part in said if part])
 
 

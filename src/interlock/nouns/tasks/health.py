@@ -68,8 +68,8 @@ class WaitingTasks(Struct, frozen=True, kw_only=True):
 
     @property
     def listed(self) -> str:
-        """The requirements, quoted for the shell."""
-        return quote(",".join(self.requires))
+        """The requirements, as an option takes them."""
+        return ",".join(self.requires)
 
 
 def health(checkup: HealthCheck) -> Op[list[Problem]]:
@@ -103,7 +103,9 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
 
 def _problem(kind: Any, task: str, says: str, remedy: str, **fields: Any) -> Problem:  # noqa: ANN401 - as in Problem
     thing = f"task/{task}"
-    return Problem(kind=kind, says=f"{thing}: {says}", remedy=remedy, thing=thing, **fields)
+    return Problem(
+        kind=kind, says=f"{foreign(thing)}: {says}", remedy=remedy, thing=thing, **fields
+    )
 
 
 def _more(number: int, one: str, many: str) -> str:

@@ -485,7 +485,8 @@ def _lacking(outcome: object) -> str:
     """The guard that did not pass, and why."""
     if not isinstance(outcome, task_outcomes.EvidenceMissing | task_outcomes.EvidenceFailed):
         return "its evidence does not pass"
-    said = [f"guard {foreign(outcome.guard)}", outcome.leaf, outcome.reason]
+    leaf = foreign(outcome.leaf) if outcome.leaf else ""
+    said = [f"guard {foreign(outcome.guard)}", leaf, outcome.reason]
     return ": ".join([part for part in said if part])[:_REASON]
 
 

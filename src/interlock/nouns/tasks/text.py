@@ -56,7 +56,7 @@ _NAMED = 5
 def _published(outcome: task_outcomes.Published, paint: Paint) -> str:
     later = ""
     if outcome.state == "failed":
-        later = f", but it failed: {outcome.reason}"
+        later = f", but it failed: {foreign(outcome.reason)}"
     elif outcome.guard:
         later = f"; it begins when guard {outcome.guard} passes: {_leaf(outcome)}"
     elif outcome.state == "blocked":

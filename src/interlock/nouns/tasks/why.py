@@ -119,7 +119,7 @@ class TaskExplanations:
         cycle = yield from cycle_from(f"task/{snapshot.task}")
         checked = f"; it is counted again in {span(snapshot.left)}" if snapshot.left else ""
         return Explanation(
-            says=f"guard {foreign(at.guard)}: {f'{at.leaf}: ' if at.leaf else ''}{at.reason}{checked}",
+            says=f"guard {foreign(at.guard)}: {f'{foreign(at.leaf)}: ' if at.leaf else ''}{at.reason}{checked}",
             clear=", ".join(at.acts) or f"see {command(f'interlock guard show {quote(at.guard)}')}",
             by=", ".join(at.by),
             since=gate.since if gate is not None and same else snapshot.status.since,
@@ -462,7 +462,7 @@ def _dropped(task: str, status: TaskStatus, ago: str, needed_by: str) -> Explana
             f"interlock task edit {quote(needed_by)} --remove-needs {quote(task)} --agent NAME"
         )
         again = f"go on without it: {without}; or {again}"
-    given = status.reason.partition(": ")[2]
+    given = status.reason.removeprefix(f"dropped by {status.by}").removeprefix(": ")
     why = foreign(given) if given else "no reason was given"
     return Explanation(
         says=f"{foreign(status.by)} dropped it {ago}: {why}",
