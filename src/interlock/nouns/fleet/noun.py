@@ -205,6 +205,8 @@ class SelftestRequest(Request, frozen=True, kw_only=True):
 class Created(Success, frozen=True, kw_only=True, tag="created"):
     """The store was created."""
 
+    own_words = ("store",)
+
     store: str
 
 
@@ -212,6 +214,8 @@ class StoreExists(
     item_outcomes.Exists, Success, frozen=True, kw_only=True, tag="exists", omit_defaults=True
 ):
     """The store existed already and was not changed; ``warning`` says why it accepts no changes."""
+
+    own_words = ("store",)
 
     store: str
     warning: str = ""

@@ -72,6 +72,8 @@ class OpenRequest(Request, frozen=True, kw_only=True):
 class Serving(Success, frozen=True, kw_only=True, tag="serving"):
     """The server listens; ``agent`` is the one that its page acts as."""
 
+    own_words = ("url",)
+
     url: str
     agent: str
 
@@ -117,6 +119,8 @@ class TokenList(Listing[TokenView], frozen=True, kw_only=True):
 
 class ServerAddress(Success, frozen=True, kw_only=True, tag="address"):
     """Where a server of this store runs; ``opened`` if a browser was asked to show its page."""
+
+    own_words = ("url",)
 
     url: str
     host: str

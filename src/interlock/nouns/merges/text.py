@@ -140,7 +140,7 @@ def _target(view: core.MergeTargetView, paint: Paint, *, several: bool) -> str:
 def _note(each: core.ListedMerge) -> str:
     if each.state == "merged":
         return each.merged_as[:_SHORT]
-    return foreign(each.reason.split("\n")[0])
+    return foreign(each.reason.split("\n")[0]) if each.reason else ""
 
 
 TEXTS: dict[str, Text] = {

@@ -31,6 +31,11 @@ class FoundAgent(Struct, frozen=True, kw_only=True):
 class KeyMade(Success, frozen=True, kw_only=True, tag="made"):
     """A new key; ``public_key`` is its line for others, ``fingerprint`` is what they pin."""
 
+    own_words = (
+        "path",
+        "public_key",
+    )
+
     key: str
     fingerprint: str
     public_key: str
