@@ -87,7 +87,9 @@ class Context:
         """Whether we ended our session ourselves: no other one follows it."""
         self._over: Lapsed | None = None
         """Why we may not act: the session that we inherited is over."""
-        self._agent = None if agent is None else self._own_name(agent)
+        self._agent = None
+        if agent is not None:
+            self._agent = validate.own_agent_name(agent, proven=self._proven(agent))
         self._trace = validate.name(trace, "trace") if trace else ""
         self.trace = self._trace or self.runner.new_id("trc")
         self.identity = self._identity(self.runner.new_id("ses"))
@@ -257,7 +259,7 @@ class Context:
         renewed = yield from self.sessions.beat(session)
         if found is None or not renewed:
             raise lapsed(session)
-        self._agent = self._own_name(found.agent)
+        self._agent = validate.free_agent_name(found.agent, proven=self._proven(found.agent))
         actor = Actor(found.agent, session, self.trace)
         self.identity = Identity(
             actor=actor,
@@ -335,9 +337,9 @@ class Context:
         """In whose name something is done for an agent: ours if we have one, else its own."""
         return self.identity.actor if self._agent is not None else Actor(agent, "", self.trace)
 
-    def _own_name(self, agent: str) -> str:
-        is_person = isinstance(agent, str) and agent.startswith(validate.PERSON)
-        return validate.own_agent_name(agent, proven=self._person() if is_person else "")
+    def _proven(self, agent: str) -> str:
+        """The name of the person who acts, if this is the name of a person."""
+        return self._person() if str(agent).startswith(validate.PERSON) else ""
 
     def _identity(self, session: str) -> Identity:
         return Identity(actor=Actor(self._agent or "", session, self.trace), caller=self._caller)
@@ -395,8 +397,8 @@ def _contradiction(session: str, owner: str, named: str) -> BadInput:
     its = foreign(owner)
     how = validate.command(f"interlock run --agent {validate.quote(named)} -- CMD")
     return BadInput(
-        f"session {session} belongs to {its}, not to {foreign(named)}; to act under that name, begin"
-        f" a session of its own: {how}, or"
-        f' eval "$(interlock agent join --agent {validate.quote(named)})"; to act as {its}, leave the other name'
-        " out (--agent, INTERLOCK_AGENT)"
+        f"session {session} belongs to {its}, not to {foreign(named)}; to act under that name,"
+        f" begin a session of its own: {how}, or"
+        f' eval "$(interlock agent join --agent {validate.quote(named)})"; to act as {its}, leave'
+        " the other name out (--agent, INTERLOCK_AGENT)"
     )

@@ -44,7 +44,9 @@ STRUCTS = structs()
 NAMES = {**vars(typing), **STRUCTS, "Raw": msgspec.Raw, "Kind": Kind, "Verdict": Verdict}
 
 
-def hostile(kind: Any, field: str, own: frozenset[str], depth: int = 0) -> Any:
+def hostile(  # noqa: C901, PLR0911 - a case for each kind of field
+    kind: Any, field: str, own: frozenset[str], depth: int = 0
+) -> Any:
     origin, args = get_origin(kind), get_args(kind)
     if kind is str:
         return "plain" if field in own else HOSTILE
@@ -82,7 +84,7 @@ def built(kind: type[Any], depth: int = 0) -> Any:
 
 
 def texts() -> Iterator[type]:
-    for name, kind in sorted(STRUCTS.items()):
+    for _, kind in sorted(STRUCTS.items()):
         try:
             renderer(kind)
         except (KeyError, AttributeError):

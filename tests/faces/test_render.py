@@ -252,7 +252,7 @@ def test_large_data_are_cut_for_people() -> None:
         task="a", state="pending", priority=5, attempts=0, retries=3, data="x" * 5000
     )
     line = render(task).splitlines()[-1]
-    assert line.endswith("... (5002 characters; use --json)")
+    assert line.endswith("...' (5002 characters; use --json)")
     assert len(line) < 1100
 
 

@@ -4,14 +4,14 @@ Many clients write to a store, and a file can be edited: a holder's name may con
 sequence, a line that looks like an answer, or a mark that reverses the line.  All text for people
 goes through here, and characters that do not print are spelled out: ``\x1b``, ``\n``, ``\u202e``.
 
-A reader, also a model, has to see which words are Interlock's.  What others wrote stands
+A reader, also a model, has to see which words are Interlock's.  A text of another agent stands
 
-    in a sentence      as ``foreign`` shows it: a plain name as it is, all else in quotes
-    on lines of its own  behind a bar (``bars``): reasons, subjects, and whatever is longer
-    in a command       as ``validate.quote`` writes it: one word of a shell
+    in a sentence        as ``foreign`` writes it: a plain name as it is, other text in quotes
+    on lines of its own  behind a bar (``bars``): reasons, subjects, bodies
+    in a command         as ``validate.quote`` writes it: one word of a shell
 
-Outcomes are copied before their text is made: each text in the copy is a ``Foreign``, which an
-f-string shows in quotes by itself; so a text that a noun forgets to quote is quoted all the same.
+An outcome is copied before its text is made: each text in the copy is a ``Foreign``, which an
+f-string writes as ``foreign`` does.  So no noun has to quote the fields of its outcomes.
 """
 
 from __future__ import annotations
@@ -22,17 +22,15 @@ from typing import SupportsIndex, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core.validate import NAME_LIMIT, PLAIN
+from interlock.core.validate import NAME_LIMIT, ONE_WORD
 
 T = TypeVar("T")
 
 _SHOWN = 40
-_ONE_WORD = PLAIN | {"+", "="}
-"""Characters of texts that read as one word, whatever they say."""
-SENTENCES = frozenset(
-    ("acts", "because", "clear", "detail", "finding", "meanwhile", "problem")
-    + ("remedy", "trouble", "warning")
-)
+SENTENCES = frozenset({
+    "acts", "because", "clear", "detail", "finding", "meanwhile", "problem", "remedy", "trouble",
+    "warning",
+})  # fmt: skip
 """Fields that Interlock wrote, in each struct; it quotes the names in them."""
 _VALUES = ("metadata", "data", "result", "error", "question", "answer")
 
@@ -57,12 +55,12 @@ def one_line(text: str) -> str:
 
 
 def foreign(text: str, most: int = NAME_LIMIT) -> str:
-    """A name, or a few words, of another as they stand in a sentence of Interlock.
+    """A name or a few words of another agent, for a sentence of Interlock.
 
-    A plain name stands as it is.  All else is in quotes, and shortened; quotes inside it, and
+    A plain name stays as it is.  Other text is shortened and put in quotes; quotes inside it, and
     characters that do not print or can be taken for others, are spelled out.
     """
-    if _ONE_WORD.issuperset(text) and 0 < len(text) <= most:
+    if ONE_WORD.issuperset(text) and 0 < len(text) <= most:
         return text
     cut = text if len(text) <= most else text[:most] + "..."
     if not (cut.isascii() and cut.isprintable()):
@@ -73,16 +71,16 @@ def foreign(text: str, most: int = NAME_LIMIT) -> str:
 
 
 def foreign_names(texts: Iterable[str], by: str = ", ") -> str:
-    """Names of others in a sentence, one after the other."""
+    """Names of other agents, for a sentence."""
     return by.join([foreign(each) for each in texts])
 
 
 def bars(
     text: str, *, lines: int | None = None, characters: int | None = None, bar: str = "|"
 ) -> list[str]:
-    """What another wrote, on lines of its own, each behind a bar; what is longer is cut.
+    """A text of another agent on lines of its own, each behind a bar; a longer text is cut.
 
-    No line can imitate one of ours: only a newline begins another, and that has its bar, too.
+    No line can imitate a line of Interlock: a newline alone begins one, and each has its bar.
     """
     whole = text.rstrip("\n")
     split = whole[:characters].split("\n")
@@ -93,7 +91,7 @@ def bars(
 
 
 class Foreign(str):
-    """A text of another, which an f-string shows as ``foreign`` does."""
+    """A text of another agent, which an f-string writes as ``foreign`` does."""
 
     __slots__ = ()
 

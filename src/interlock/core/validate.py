@@ -67,6 +67,8 @@ _LEAVES: frozenset[type] = frozenset((str, int, bool, NoneType))
 """Types of values without elements that are always JSON."""
 PLAIN = frozenset(LETTERS_AND_DIGITS + "._:@/-")
 """The characters of names that need no further check, which are nearly all of them."""
+ONE_WORD = PLAIN | {"+", "="}
+"""Characters of texts that a person and a shell read as one word."""
 _ONE_SEGMENT = PLAIN - {"/"}
 _RESERVED_PARTS = tuple([each.translate(CONFUSED) for each in (*RESERVED, PERSON[:-1])])
 _NOT_FIRST = ("-", ".")
@@ -155,15 +157,20 @@ def own_agent_name(text: str, *, proven: str = "") -> str:
 
     A reserved name is legal if it is ``proven``: the one that the caller has shown to be its own.
     """
-    text = unmarked_name(text, "agent name")
+    text = free_agent_name(unmarked_name(text, "agent name"), proven=proven)
+    if text == ALL_AGENTS:
+        raise BadInput(
+            f"no agent can be called {ALL_AGENTS!r}: it means all agents; choose another name"
+        )
+    return text
+
+
+def free_agent_name(text: str, *, proven: str = "") -> str:
+    """Return the name of an agent if it is not reserved, or is the ``proven`` one."""
     if text != proven and _is_reserved(text):
         raise BadName(
             f"the agent name {_shown(text)} is reserved: no agent is called {', '.join(RESERVED)}"
             f" or {PERSON}..., or like that; choose another name"
-        )
-    if text == ALL_AGENTS:
-        raise BadInput(
-            f"no agent can be called {ALL_AGENTS!r}: it means all agents; choose another name"
         )
     return text
 
@@ -514,14 +521,14 @@ def reason(value: str) -> str:
 
 def quote(name: str) -> str:
     """A name as one word of a shell."""
-    is_plain = name and PLAIN.issuperset(name)
+    is_plain = name and ONE_WORD.issuperset(name)
     return name if is_plain else "'" + name.replace("'", "'\\''") + "'"
 
 
 def command(text: str) -> str:
-    """A suggested command in a sentence: in quotes, unless a word of it has quotes already.
+    """A suggested command for a sentence: in quotes, unless one of its words has quotes already.
 
-    The words that a caller or another agent wrote are in ``text`` as ``quote`` writes them.
+    ``quote`` wrote the words of a caller or another agent in it.
     """
     return text if "'" in text else f"'{text}'"
 

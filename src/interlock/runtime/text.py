@@ -1,8 +1,9 @@
 """Outcomes as text for people: short, aligned, times in words, colour only on a terminal.
 
 The text of an outcome is a function of its noun, found by the name of the outcome's class.  That
-function gets ``Foreign`` strings, which an f-string shows as ``foreign`` does: every line break and
-escape sequence, and every sentence outside of quotes and bars, is its own.  This module has the helpers that the texts share.
+function gets ``Foreign`` strings, which an f-string quotes where they are no plain name; so each
+line break and escape sequence in the text, and each sentence outside of quotes and bars, is
+Interlock's.  This module has the helpers that the texts share.
 """
 
 from __future__ import annotations
@@ -56,17 +57,17 @@ def renderer(outcome: type) -> Text:
 def barred(
     text: str, paint: Paint, *, lines: int | None = None, characters: int | None = None
 ) -> list[str]:
-    """What another agent wrote, each line behind a bar, so that it cannot imitate our own."""
+    """What another agent wrote, each line behind a bar, so that none can imitate Interlock."""
     return bars(text, lines=lines, characters=characters, bar=paint("dim", "|"))
 
 
 def reason_lines(text: str, paint: Paint) -> str:
-    """A reason of another agent below a line of ours; empty if there is none."""
+    """A reason of another agent for the lines below one of Interlock; empty if there is none."""
     return "".join([f"\n{line}" for line in barred(text, paint)]) if text else ""
 
 
 def joined(texts: Iterable[str], by: str = ", ") -> str:
-    """Texts one after the other, those of others as an f-string shows them."""
+    """Texts as an f-string writes them, one after the other."""
     return by.join([f"{each}" for each in texts])
 
 

@@ -44,8 +44,8 @@ DEEDS: tuple[tuple[str, ...], ...] = (
     ("task", "claim", f"no {HOSTILE}", "--agent", "ada"),
     ("task", "add", NEED),
     ("task", "done", NEED, "--agent", "ada", "--token", "1"),
-    ("task", "progress", NEED, "40%", ONE_LINE),
-    ("task", "fail", NEED, ONE_LINE, "--final"),
+    ("task", "progress", NEED, "40%", ONE_LINE, "--token", "TOKEN"),
+    ("task", "fail", NEED, ONE_LINE, "--final", "--token", "TOKEN"),
     ("task", "edit", TASK, "--title", ONE_LINE),
     ("task", "drop", f"last {HOSTILE}", "--reason", ONE_LINE),
     ("task", "retry", TASK),
@@ -71,6 +71,7 @@ DEEDS: tuple[tuple[str, ...], ...] = (
     ("task", "add", f"guarded {HOSTILE}", "--guard", HOSTILE),
     ("task", "claim", f"guarded {HOSTILE}", "--agent", "ada"),
     ("budget", "set", f"agent/{HOSTILE}", "--tokens", "1"),
+    ("task", "list", "--all"),
     ("agent", "pause", HOSTILE, "--reason", ONE_LINE, "--agent", "ada"),
     ("send", "ada", "hello"),
     ("lock", "break", HOSTILE, "--reason", ONE_LINE),
@@ -110,13 +111,15 @@ def test_no_command_prints_a_name_or_a_reason_as_words_of_interlock(here: Here) 
     here.exported["INTERLOCK_AGENT"] = HOSTILE
     (here.folder / "guards.toml").write_text(GUARDS)
     (here.folder / "pipelines.toml").write_text(PIPELINES)
-    seen = 0
+    seen, token = 0, ""
     wrong = []
     for words in (*DEEDS, *LOOKS, *LOOKS):
         if words[:2] == ("agent", "join"):
             assert here.run(*words).status == 0
             continue
-        done = here.run(*words)
+        done = here.run(*(token if word == "TOKEN" else word for word in words))
+        if words[:2] == ("task", "claim") and done.status == 0:
+            token = done.out.partition("token ")[2].partition(",")[0]
         text = done.out + done.err
         seen += CANARY in text
         assert "define" not in words or done.status == 0, text

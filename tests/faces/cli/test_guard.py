@@ -151,7 +151,7 @@ def test_a_check_says_each_leaf_and_then_what_would_clear_it(world: Shell) -> No
     lines = done.out.splitlines()
     assert [line.split()[:2] for line in lines[:3]] == [
         ["false", "lock-free=merge"],
-        ["false", "!file-exists=notes.txt"],
+        ["false", "'!file-exists=notes.txt'"],
         ["true", "command=true"],
     ]
     assert "bob holds lock merge" in lines[0]
@@ -423,7 +423,7 @@ def test_why_names_each_failing_leaf_its_holder_and_since_when(guarded: Shell) -
     status, why = guarded.json("why", "guard/calm")
     assert (status, why["blocked"], why["by"], why["state"]) == (0, True, "bob", "failed")
     assert "lock-free=deploy is false: bob holds lock deploy" in why["because"]
-    assert "!file-exists=STOP is false: STOP is a file" in why["because"]
+    assert "'!file-exists=STOP' is false: STOP is a file" in why["because"]
     assert why["clear"] == "bob releases lock deploy; remove file STOP"
     assert why["since"] is not None
 

@@ -64,7 +64,7 @@ def test_a_refused_edit_names_the_holder_in_quotes_and_its_reason_behind_a_bar(
 
 def test_a_refused_edit_of_a_hostile_file_is_one_word_of_each_command(shop: Path) -> None:
     with fleet(shop, "bob") as bob:
-        assert bob.reservations.reserve(ttl="10m", *["src"])
+        assert bob.reservations.reserve("src", ttl="10m")
         text = denied(send("claude", edit(shop, f"src/{HOSTILE}")))
     assert not leaks(text)
     begin = text.index("interlock reserve ")

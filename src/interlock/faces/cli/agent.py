@@ -43,7 +43,8 @@ def join(parsed: Parsed) -> int:
         if joined.others and not parsed.common.json:
             many = "a session" if joined.others == 1 else f"{joined.others} sessions"
             note(
-                f"{foreign(joined.agent)} is here already, with {many}: each is a holder of its own;"
+                f"{foreign(joined.agent)} is here already, with {many}: each is a holder of its"
+                " own;"
                 f" see {command(f'interlock agent show {quote(joined.agent)}')}"
             )
         if not parsed.common.json and sys.stderr.isatty():

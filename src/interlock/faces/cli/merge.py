@@ -31,7 +31,10 @@ def serve(parsed: Parsed) -> int:
     with _session(parsed, request.ttl) as fleet:
         tests = " ".join(map(printable, request.command or request.guard))
         behind = f"behind {tests}" if tests else "without a test"
-        serving = f"serving {foreign(request.target)} as {foreign(str(fleet.context.agent))}, {behind}; stop with Ctrl-C"
+        serving = (
+            f"serving {foreign(request.target)} as {foreign(str(fleet.context.agent))}, {behind};"
+            " stop with Ctrl-C"
+        )
         if tests or request.unguarded:
             note(serving)
         outcome = fleet.merges.serve(
@@ -56,7 +59,8 @@ def watch_branch(parsed: Parsed) -> int:
     with _session(parsed, request.ttl) as fleet:
         if not request.once:
             note(
-                f"watching {foreign(request.branch)} as {foreign(str(fleet.context.agent))}; stop with Ctrl-C"
+                f"watching {foreign(request.branch)} as {foreign(str(fleet.context.agent))}; stop"
+                " with Ctrl-C"
             )
         outcome = fleet.branches.watch(
             request.branch,

@@ -336,7 +336,8 @@ class _Guard:
             return Lapsed(f"the session could not be kept alive{cause}; the program was ended")
         if (note := next((h.broken for h in self.holding if h.broken), None)) is not None:
             return Lost(
-                f"{foreign(note.by)} ended {self._held}: {foreign(note.reason)}; the program was ended"
+                f"{foreign(note.by)} ended {self._held}: {foreign(note.reason)}; the program was"
+                " ended"
             )
         first = min(leases, key=lambda lease: lease.ends)
         if not first.renewable and first.ends <= now:

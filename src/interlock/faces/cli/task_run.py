@@ -159,7 +159,8 @@ class _TaskRuns:
             worker.stop(why)
         await claim.release()
         note(
-            f"{why}; task {foreign(claim.task)} is back in the queue; check its name, PATH and rights"
+            f"{why}; task {foreign(claim.task)} is back in the queue; check its name, PATH and"
+            " rights"
         )
         return self.unstarted
 

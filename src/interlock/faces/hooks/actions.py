@@ -150,7 +150,10 @@ def _refusal(got: r.ReservationConflict, now: float) -> str:
         f" since {span(now - got.since)} ago{ends}."
     )
     then = "Do not write it in another way. Edit another file first"
-    wait = f"{then}, or wait for it: interlock reserve {quote(one_line(got.witness))} --on-conflict queue"
+    wait = (
+        f"{then}, or wait for it: interlock reserve {quote(one_line(got.witness))} --on-conflict"
+        " queue"
+    )
     ask = f"{wait}; or ask: interlock query {quote(one_line(got.holder))} 'When are you done?'"
     head = "\n".join([first, *given_reason(got.reason)])
     fitting = [each for each in (ask, wait, then) if len(f"{head}\n{each}".encode()) <= MOST]

@@ -151,15 +151,7 @@ def _check(name: str) -> int:
             sys.stderr.write(f"interlock: overridden and recorded: {foreign(one_line(reason))}\n")
             return 0
         now = fleet.context.runner.clock.wall()
-        said = [
-            line
-            for each in found
-            for line in (
-                f"- {foreign(each.witness)}: reserved by {foreign(each.holder)}"
-                f" since {span(now - each.since)}",
-                *given_reason(each.reason),
-            )
-        ]
+        said = [line for each in found for line in (_said(each, now), *given_reason(each.reason))]
     sys.stderr.write(
         f"interlock: this {name[4:]} has files that another agent has reserved:\n"
         + "\n".join(said)
@@ -168,6 +160,11 @@ def _check(name: str) -> int:
         + ("" if agent else "if one of them is you: INTERLOCK_AGENT='YOUR NAME' git ...\n")
     )
     return 1
+
+
+def _said(each: r.ReservationOverlap, now: float) -> str:
+    by = f"reserved by {foreign(each.holder)} since {span(now - each.since)}"
+    return f"- {foreign(each.witness)}: {by}"
 
 
 def _own(each: r.ReservationOverlap, agent: str) -> bool:

@@ -35,7 +35,10 @@ def wake(fleet: Fleet, agent: str, text: str = "", sender: str = "") -> Woken | 
     """Write to the inbox of the agent's session on this host: a hint, or what a sender says."""
     here = [each for each in fleet.agents.list() if each.agent == agent and each.state == "alive"]
     if not here:
-        hint = f"see 'interlock agent list'; a message waits for it: interlock send {quote(agent)} TEXT"
+        hint = (
+            f"see 'interlock agent list'; a message waits for it: interlock send {quote(agent)}"
+            " TEXT"
+        )
         return NotWoken(agent=agent, reason="no session of this name lives", clear=hint)
     session, host = _host_session(here[-1].metadata)
     sockets = list(_sockets(agent, session))

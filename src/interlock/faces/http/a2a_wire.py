@@ -313,7 +313,10 @@ def _says(view: TaskView, state: str) -> str:
     """What there is to say about a state, in words."""
     if state == "working":
         far = "" if view.progress is None else f" ({view.progress:.0%})"
-        return f"{foreign(view.holder)} works on it{far}{f': {foreign(view.doing)}' if view.doing else ''}"
+        return (
+            f"{foreign(view.holder)} works on"
+            f" it{far}{f': {foreign(view.doing)}' if view.doing else ''}"
+        )
     if state in ENDED - {"completed"}:
         error = view.error if isinstance(view.error, str) else ""
         return view.reason or error or f"the task is {view.state}"

@@ -96,6 +96,8 @@ NEXT = {
 def told(outcome: Any, tool: McpTool, tools: Collection[str], you: str) -> str:  # noqa: ANN401 - any outcome
     """An outcome as a model reads it."""
     text = render(outcome)
+    if type(outcome).__name__ == "AgentLog":  # a shell gets the lines as the agent wrote them
+        text = "\n".join(bars(text))
     if getattr(outcome, "exit_status", 0):
         text = in_tool_words(text, tool, tools)
     step = NEXT.get(type(outcome).__name__, "").format(o=all_foreign(outcome))

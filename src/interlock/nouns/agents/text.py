@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.core.validate import command, quote
-from interlock.runtime.text import ago, barred, joined, lasting, state, table
+from interlock.runtime.text import ago, joined, lasting, state, table
 
 if TYPE_CHECKING:
     from interlock.nouns.agents import session_rules
@@ -57,8 +57,8 @@ def _unreported(outcome: Unreported, _paint: Paint) -> str:
     return f"{outcome.session} said nothing of itself yet; 'interlock agent status busy' does"
 
 
-def _agent_log(outcome: AgentLog, paint: Paint) -> str:
-    return "\n".join([each for line in outcome.lines for each in barred(line.text, paint)])
+def _agent_log(outcome: AgentLog, _paint: Paint) -> str:
+    return "\n".join(line.text for line in outcome.lines)
 
 
 def _no_log(outcome: NoLog, _paint: Paint) -> str:

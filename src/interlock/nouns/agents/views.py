@@ -193,7 +193,8 @@ def _dead(
         if now - since > checkup.patience.dead_after:
             yield Problem(
                 kind="dead",
-                says=f"agent/{foreign(each.agent)}: session {foreign(each.id)} (process {each.pid} on"
+                says=f"agent/{foreign(each.agent)}: session {foreign(each.id)} (process {each.pid}"
+                " on"
                 f" {foreign(each.host)}) lapsed{f' while {describe(said)}' if said else ''},"
                 " and is not cleared yet",
                 remedy="see why it ended, then run 'interlock maintain'",
@@ -219,7 +220,8 @@ def _death(deaths: Sequence[Death], now: float) -> Problem:
     before = f"; {len(deaths) - 1} more of its sessions ended so" if len(deaths) > 1 else ""
     return Problem(
         kind="dead",
-        says=f"agent/{foreign(last.agent)}: session {last.session} ({where}) lapsed{was}, and was cleared"
+        says=f"agent/{foreign(last.agent)}: session {last.session} ({where}) lapsed{was}, and was"
+        " cleared"
         f" away {span(now - last.at)} ago{before}",
         remedy="see why it ended, then run"
         f" {command(f'interlock agent ack {quote(last.agent)} --agent NAME')}; after"

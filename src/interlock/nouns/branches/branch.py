@@ -95,5 +95,4 @@ NextLook: TypeAlias = Literal["soon", "later"]
 
 def pace(before: float, least: float, most: float, *, moved: bool) -> float:
     """Seconds until the next look: short after a move, then longer and longer."""
-
     return least if moved else min(max(before, least) * 1.5, most)

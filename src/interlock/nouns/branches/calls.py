@@ -103,7 +103,8 @@ class BranchCalls(Calls[D]):
             return core.RebaseBlocked(
                 branch=name,
                 onto=target,
-                reason=f"{foreign(other)} works in the worktree of {foreign(name)}; ask it to run this itself",
+                reason=f"{foreign(other)} works in the worktree of {foreign(name)}; ask it to run"
+                " this itself",
             )
         done: core.RebaseOutcome = yield InThread(
             partial(rebase.rebase, here, target, remote or "")

@@ -301,7 +301,8 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
     return [
         Problem(
             kind="full",
-            says=f"budget/{foreign(each.thing)} is used up: {each.tokens:,} tokens, cost {each.cost:,.2f}",
+            says=f"budget/{foreign(each.thing)} is used up: {each.tokens:,} tokens, cost"
+            f" {each.cost:,.2f}",
             remedy=f"raise it: interlock budget set {quote(each.thing)} --tokens N",
             thing=f"budget/{each.thing}",
             agent=each.thing.removeprefix("agent/") if each.thing.startswith("agent/") else "",

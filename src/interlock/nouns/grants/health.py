@@ -61,7 +61,8 @@ def _stuck(checkup: HealthCheck, held: Iterable[Held], now: float) -> Iterator[P
         if now - grant.since > checkup.patience.held:
             yield Problem(
                 kind="stuck",
-                says=f"{named_things(wanted)}: {foreign(grant.agent)} has held it for {span(now - grant.since)}",
+                says=f"{named_things(wanted)}: {foreign(grant.agent)} has held it for"
+                f" {span(now - grant.since)}",
                 remedy=f"see what {foreign(grant.agent)} does: when that ends, this moves on",
                 thing=thing,
                 agent=grant.agent,
@@ -140,7 +141,8 @@ def _stale(found: Iterable[Held]) -> Iterator[Problem]:
         thing = things(wanted)
         yield Problem(
             kind="stale",
-            says=f"{named_things(wanted)}: {foreign(grant.agent)} stopped renewing it, and no caller has acquired it since",
+            says=f"{named_things(wanted)}: {foreign(grant.agent)} stopped renewing it, and no"
+            " caller has acquired it since",
             remedy="acquire it, or run 'interlock maintain'",
             thing=thing,
             agent=grant.agent,
@@ -151,7 +153,10 @@ def _stale(found: Iterable[Held]) -> Iterator[Problem]:
 def _waiting(waiters: Iterable[Waiter], pools: Mapping[str, Pool], now: float) -> Iterator[Problem]:
     for waiter in waiters:
         thing = things(waiter.together)
-        waited = f"{named_things(waiter.together)}: {foreign(waiter.agent)} has waited for {span(now - waiter.since)}"
+        waited = (
+            f"{named_things(waiter.together)}: {foreign(waiter.agent)} has waited for"
+            f" {span(now - waiter.since)}"
+        )
         yield Problem(
             kind="waiting",
             says="; ".join((waited, *_in_the_way(waiter, pools))),
@@ -177,7 +182,8 @@ def _deadlock(deadlock: DeadlockedSet, youngest: Waiter | UnqueuedWait) -> Probl
     wanted = dict.fromkeys(need.resource.thing for wait in deadlock.cycle for need in wait.needs)
     return Problem(
         kind="deadlock",
-        says=f"{named_things(wanted)}: waiting never ends ({foreign_names((*names, names[0]), ' -> ')})",
+        says=f"{named_things(wanted)}: waiting never ends"
+        f" ({foreign_names((*names, names[0]), ' -> ')})",
         remedy="end one of them, and the others go on",
         thing=things(wanted),
         agent=youngest.agent,

@@ -365,7 +365,10 @@ def deadlocked(cycle: tuple[str, ...], outcome: object, wanted: Collection[str])
     names, last = foreign_names((*cycle, cycle[0]), " -> "), cycle[-1]
     then = "release what you hold, then retry"
     if last != cycle[0] and (here := callers.holding(wanted)):
-        stuck = f"{foreign(last)} holds it in this same {here}, which cannot give it back while it waits"
+        stuck = (
+            f"{foreign(last)} holds it in this same {here}, which cannot give it back while it"
+            " waits"
+        )
         then = f"{stuck}; use another {here}, or no wait"
     return Deadlocked(f"waiting would never end: {names}; {then}", outcome)
 

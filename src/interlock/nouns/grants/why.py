@@ -166,7 +166,8 @@ def _with_more(runner: Runner, found: Why) -> Op[Why]:
         if live[each.live] is not None:
             guard = yield from _guard(runner, each.wants)
             said.append(
-                f"{foreign(each.agent)} waits for {foreign(thing_of(each.wants))} before it acquires this,"
+                f"{foreign(each.agent)} waits for {foreign(thing_of(each.wants))} before it"
+                " acquires this,"
                 f" for {span(now - each.since)}{guard.says}"
             )
             said += guard.lines
@@ -204,7 +205,8 @@ def with_ended(found: Why, now: float) -> Op[Why]:
     """The explanation, with the grants that an operator ended."""
     ended = yield from outside(break_notes(found.thing))
     said = [
-        f"{foreign(note.by)} ended the grant of {foreign(note.holder)} (token {note.token}) {span(now - note.at)}"
+        f"{foreign(note.by)} ended the grant of {foreign(note.holder)} (token {note.token})"
+        f" {span(now - note.at)}"
         f" ago: {foreign(note.reason)}"
         for note in ended[:NAMED]
     ]
@@ -366,10 +368,8 @@ def _free(thing: str, live: LivePool) -> tuple[str, str]:
         return because, "acquire it, or run 'interlock maintain'"
     if stale is None:
         return _slots(live), "acquire them"
-    return (
-        f"{_slots(live)}, with what {foreign(stale.agent)} left, whose grant {stale.token} is stale",
-        "acquire them, or run 'interlock maintain'",
-    )
+    whose = f"with what {foreign(stale.agent)} left, whose grant {stale.token} is stale"
+    return f"{_slots(live)}, {whose}", "acquire them, or run 'interlock maintain'"
 
 
 def _kept(thing: str, live: LivePool, first: Waiter) -> Why:

@@ -297,7 +297,10 @@ def _clear_task(id_: str, state: str, worker: str) -> str:
         return f"retry task {foreign(id_)} ({state})"
     if state == "blocked":
         return f"unblock task {foreign(id_)}"
-    return f"complete task {foreign(id_)} ({f'{foreign(worker)} works on it' if worker else f'it is {state}'})"
+    return (
+        f"complete task {foreign(id_)}"
+        f" ({f'{foreign(worker)} works on it' if worker else f'it is {state}'})"
+    )
 
 
 def _reach_phase(leaf: c.PipelineInPhase, fact: c.PipelineFact, wanted: bool) -> str:
@@ -312,7 +315,10 @@ def _reach_phase(leaf: c.PipelineInPhase, fact: c.PipelineFact, wanted: bool) ->
 def _reach_end(leaf: c.PipelineComplete, fact: c.PipelineFact, wanted: bool) -> str:
     if not wanted:
         return f"start pipeline {foreign(leaf.pipeline)} again"
-    here = f"advance pipeline {foreign(leaf.pipeline)} to its end (it is in phase {foreign(fact.phase)})"
+    here = (
+        f"advance pipeline {foreign(leaf.pipeline)} to its end (it is in phase"
+        f" {foreign(fact.phase)})"
+    )
     return _start(leaf.pipeline, fact) or here
 
 

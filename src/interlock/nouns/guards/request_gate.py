@@ -244,7 +244,10 @@ def _leaf(result: g.GuardResult) -> LeafVerdict:
 
 def _warning(result: g.GuardResult) -> str:
     leaf = _leaf(result)
-    return f"warned by {foreign(result.guard)}: {foreign(leaf.condition)} is {leaf.verdict}: {leaf.reason}"
+    return (
+        f"warned by {foreign(result.guard)}: {foreign(leaf.condition)} is {leaf.verdict}:"
+        f" {leaf.reason}"
+    )
 
 
 def _refuse_own(guards: Sequence[g.Guard], own: Collection[str], thing: str) -> None:

@@ -197,7 +197,10 @@ class BatchMerger:
         if verdict.untested:
             yield InThread(partial(folder.check_out, before))
         elif before == base and not (yield from self._check(folder, base, base)).passed:
-            return f"{foreign(self._name)} itself does not pass, also without this branch: {verdict.reason}"
+            return (
+                f"{foreign(self._name)} itself does not pass, also without this branch:"
+                f" {verdict.reason}"
+            )
         return verdict.reason
 
     def _check(self, folder: GuardFolder, base: str, commit: str) -> Op[CandidateVerdict]:

@@ -59,7 +59,8 @@ def reserved_by(overlaps: Sequence[ReservationOverlap]) -> Bounce:
 def overwrites(target: str, folder: str, error: str) -> str:
     """Why a target cannot move: its folder could not follow."""
     return printable(
-        f"{foreign(target)} is checked out in {foreign(folder)}, where the merge would overwrite changes ({foreign(error)});"
+        f"{foreign(target)} is checked out in {foreign(folder)}, where the merge would overwrite"
+        f" changes ({foreign(error)});"
         " commit, stash or remove them there"
     )
 
@@ -68,7 +69,8 @@ def left_behind(target: str, folder: str, attempt: core.MergeAttempt, error: str
     """The target has moved, and its folder has the files of the old commit."""
     follow = f"git read-tree -m -u {attempt.base[:12]} {attempt.tip[:12]}"
     return printable(
-        f"{foreign(target)} has moved, and its folder {foreign(folder)} has not followed ({foreign(error)}); commit nothing"
+        f"{foreign(target)} has moved, and its folder {foreign(folder)} has not followed"
+        f" ({foreign(error)}); commit nothing"
         f" there, which would take the merge back: remove the cause, or run '{follow}' there"
     )
 

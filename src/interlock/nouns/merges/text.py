@@ -30,7 +30,10 @@ def _queued(outcome: core.MergeSubmitted, paint: Paint) -> str:
 def _unfinished(outcome: core.MergeUnfinished, paint: Paint) -> str:
     behind = f", behind {outcome.before} others" if outcome.before else ""
     head = f"{paint('yellow', 'waiting')} {outcome.branch} for {outcome.into}{behind}"
-    return f"{head}: it was not merged in time; see {command('interlock why ' + quote(f'merge/{outcome.merge!s}'))}"
+    return (
+        f"{head}: it was not merged in time; see"
+        f" {command('interlock why ' + quote(f'merge/{outcome.merge!s}'))}"
+    )
 
 
 def _busy(outcome: core.MergeBusy, paint: Paint) -> str:

@@ -180,13 +180,17 @@ def _why(view: core.MergeView) -> Why:
     again = f"repair it, then submit it again: interlock merge submit {quote(view.branch)}"
     match view.state:
         case "merged":
-            said = f"{foreign(view.branch)} is merged: {foreign(view.into)} contains it as of {view.merged_as[:12]}"
+            said = (
+                f"{foreign(view.branch)} is merged: {foreign(view.into)} contains it as of"
+                f" {view.merged_as[:12]}"
+            )
             return Why(**base, blocked=False, because=said, clear="nothing is left to do")
         case "bounced":
             return Why(
                 **base,
                 blocked=True,
-                because=f"{foreign(view.branch)} was bounced: {foreign(view.reason.partition(chr(10))[0])}",
+                because=f"{foreign(view.branch)} was bounced:"
+                f" {foreign(view.reason.partition(chr(10))[0])}",
                 clear=again,
                 by=view.by,
                 since=view.ended_at,

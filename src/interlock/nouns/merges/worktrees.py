@@ -85,7 +85,10 @@ def remove(tree: AgentWorktree, into: str, folder: str) -> str:
         commit = repository.commit_of(tree.branch)
         target = repository.commit_of(into)
         if not target:
-            return f"there is no branch {foreign(into)}, into which {foreign(tree.branch)} could be merged"
+            return (
+                f"there is no branch {foreign(into)}, into which {foreign(tree.branch)} could be"
+                " merged"
+            )
         if repository.git("rev-list", "-n1", commit, f"^{target}"):
             return f"{foreign(tree.branch)} is not merged into {foreign(into)}"
         made = _made_here(repository, tree.branch)

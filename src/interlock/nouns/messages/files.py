@@ -118,7 +118,8 @@ def _read(file: File) -> bytes:
 
 def _gone(file: File, error: Exception) -> Changed:
     return Changed(
-        f"the shared file cannot be read ({error}); ask for it to be shared again: {foreign(file.path)}"
+        f"the shared file cannot be read ({error}); ask for it to be shared again:"
+        f" {foreign(file.path)}"
     )
 
 

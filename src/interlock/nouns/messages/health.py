@@ -100,7 +100,8 @@ def _deep(waiting: Mapping[str, Sequence[Item]], depth: int) -> Iterator[Problem
         if len(marks) >= depth * FULL:
             yield Problem(
                 kind="full",
-                says=f"agent/{foreign(agent)}: {_messages(len(marks))} for {foreign(agent)}, and no more than"
+                says=f"agent/{foreign(agent)}: {_messages(len(marks))} for {foreign(agent)}, and no"
+                " more than"
                 f" {depth} are taken",
                 remedy="let it acknowledge what it has read",
                 thing=f"agent/{agent}",

@@ -40,7 +40,8 @@ def _problem(id_: str, run: PipelineRun, now: float, waiting: float) -> Problem 
         return None
     return Problem(
         kind="blocked",
-        says=f"{foreign(thing)}: {foreign(blocked.leaf)} of {foreign(blocked.guard)} has kept it for"
+        says=f"{foreign(thing)}: {foreign(blocked.leaf)} of {foreign(blocked.guard)} has kept it"
+        " for"
         f" {span(now - blocked.since)}: {blocked.reason}",
         remedy=f"see {command(f'interlock why {quote(thing)}')}",
         thing=thing,

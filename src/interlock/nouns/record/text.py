@@ -88,7 +88,8 @@ def _nothing(outcome: NoHistory, _paint: Paint) -> str:
     if kind == "lock":
         said += f"; for a task write task/{name}, for an agent agent/{name}"
     if kind == "merge":
-        said += f"; a merge goes by its id, which {command(f'interlock merge show {quote(name)}')} prints"
+        shows = command(f"interlock merge show {quote(name)}")
+        said += f"; a merge goes by its id, which {shows} prints"
     return f"{said}; 'interlock record log' shows all"
 
 

@@ -232,7 +232,10 @@ def _too_often(arrival: Arrival, known: Known, made: int, now: float) -> Refused
         known.rates.get(arrival.rate_key, rate.EMPTY), made, bounds.requests, round(now * 1000)
     )
     if after is None:
-        detail = f"{foreign(head.from_agent)} made more requests than {bounds.rate} in {bounds.window:.0f} s"
+        detail = (
+            f"{foreign(head.from_agent)} made more requests than {bounds.rate} in"
+            f" {bounds.window:.0f} s"
+        )
         return RefusedRequest(arrival=arrival, reason="limited", detail=detail)
     counts, most = known.counts.get(head.from_swarm, NO_COUNTS), limits.swarm_limit(bounds)
     if most and limits.arrived_lately(counts, bounds, now) >= most:

@@ -84,7 +84,10 @@ def quarantine(context: Context, name: str) -> Op[Why]:
     drop = f"interlock quarantine drop {quote(id_)}"
     clear = f"see {command(f'interlock quarantine show {quote(id_)}')}; to delete it: {drop}"
     if kept.content and kept.kind == "request":
-        clear = f"to take it in after all: interlock quarantine release {quote(id_)}; to delete it: {drop}"
+        clear = (
+            f"to take it in after all: interlock quarantine release {quote(id_)}; to delete it:"
+            f" {drop}"
+        )
     if ours and kept.kind == "request":
         clear = f"a person decides about its request: interlock why {quote(kept.request)}"
     return Why(
@@ -161,7 +164,8 @@ def _clears(sent: OutgoingRequest, found: Progress, *, reached: bool) -> str:
     answers = f"a worker of {foreign(sent.to_swarm)} answers: {result} --wait 10m"
     if sent.taken is None:  # the envelope is gone from the bus, and nothing says what became of it
         answers += (
-            f"; if none does, ask its operator whether {foreign(sent.to_swarm)} allows {foreign(sent.from_swarm)}"
+            f"; if none does, ask its operator whether {foreign(sent.to_swarm)} allows"
+            f" {foreign(sent.from_swarm)}"
             " (interlock quarantine list)"
         )
     return by_state.get(sent.state) or by_step.get(found.step, answers)

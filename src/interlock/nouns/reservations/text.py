@@ -105,7 +105,10 @@ def _broken(outcome: r.ReservationBroken, paint: Paint) -> str:
 
 
 def _overridden(outcome: r.Overridden, paint: Paint) -> str:
-    return f"{paint('yellow', 'overridden')} {_names(outcome.paths)}{reason_lines(outcome.reason, paint)}"
+    return (
+        f"{paint('yellow', 'overridden')}"
+        f" {_names(outcome.paths)}{reason_lines(outcome.reason, paint)}"
+    )
 
 
 def _list(outcome: r.ReservationList, paint: Paint) -> str:

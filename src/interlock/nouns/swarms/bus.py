@@ -283,7 +283,8 @@ def _other_bus(own: OwnSwarm, found: str) -> BusTrouble:
 def _gone(own: OwnSwarm) -> str:
     place = os.environ.get(URL) or own.bus_shown
     return (
-        f"there is nothing at {foreign(place)} any more; put the bus back, or set {URL} to where it is"
+        f"there is nothing at {foreign(place)} any more; put the bus back, or set {URL} to where it"
+        " is"
         f" now; for another bus: interlock swarm register {quote(own.name)} --bus URL --key KEY"
     )
 

@@ -61,7 +61,10 @@ def _problem(name: str, state: PeerState, now: float) -> Problem | None:
     floor, thing = state.floor, f"swarm/{name}"
     if floor.refused.get("equivocation") or floor.refused.get("divergence"):
         what = "entries" if floor.refused.get("equivocation") else "states"
-        says = f"{foreign(thing)}: it signed two different {what} as one version; its key may be stolen"
+        says = (
+            f"{foreign(thing)}: it signed two different {what} as one version; its key may be"
+            " stolen"
+        )
         remedy = (
             "ask its operator; then pin a key that is not stolen: interlock swarm allow"
             f" {quote(name)} --key FINGERPRINT --agent NAME; or deny it:"

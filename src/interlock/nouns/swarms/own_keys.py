@@ -41,8 +41,10 @@ def own_swarm() -> Op[OwnSwarm | None]:
 def no_key_left(own: OwnSwarm) -> str:
     """What to do when the last key of our swarm is revoked or has ended."""
     return (
-        f"{foreign(own.name)} has no key any more; make one: interlock key new NAME; register with it:"
-        f" interlock swarm register {quote(own.name)} --bus URL --key NAME; and have the peers pin it"
+        f"{foreign(own.name)} has no key any more; make one: interlock key new NAME; register with"
+        " it:"
+        f" interlock swarm register {quote(own.name)} --bus URL --key NAME; and have the peers pin"
+        " it"
     )
 
 

@@ -304,7 +304,10 @@ def _may_not_revoke(
     if fingerprint not in own:  # it may be the key of another peer, for which it would count, too
         return _no("unknown_key", f"{fingerprint} is no key of {foreign(peer.swarm)} that we know")
     if len(peer.revoked) >= REVOKED_LIMIT:
-        detail = f"{REVOKED_LIMIT} keys of {foreign(peer.swarm)} are revoked; deny it, or revoke this by hand"
+        detail = (
+            f"{REVOKED_LIMIT} keys of {foreign(peer.swarm)} are revoked; deny it, or revoke this by"
+            " hand"
+        )
         return _no("too_large", detail)
     return None
 

@@ -83,7 +83,10 @@ def why_shared(context: Context, name: str) -> Op[Why]:
     if asked:
         first = asked[0]
         other = first.undecided.conflict.winner or "no trusted swarm"
-        because = f"a write of {foreign(first.agent)} did not see the value of {foreign(other)}, so a person decides"
+        because = (
+            f"a write of {foreign(first.agent)} did not see the value of {foreign(other)}, so a"
+            " person decides"
+        )
         clear = f"interlock decision resolve {quote(first.decision)} OPTION --agent NAME"
         by = f"decision/{first.decision}"
         return Why(
@@ -100,7 +103,10 @@ def why_shared(context: Context, name: str) -> Op[Why]:
         )
     copy = decode_copy((yield Read(keys.copy(name)))[keys.copy(name)])
     if copy is not None and copy.refused:
-        clear = f"see {command(f'interlock swarm shared {quote(name)}')}; write it again to replace that"
+        clear = (
+            f"see {command(f'interlock swarm shared {quote(name)}')}; write it again to replace"
+            " that"
+        )
         because = f"what stands on the bus was refused: {copy.refused}"
         return Why(thing=thing, blocked=True, because=because, clear=clear, state="refused")
     if copy is None:

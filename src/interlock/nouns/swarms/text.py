@@ -93,7 +93,10 @@ def _taken(outcome: results.NameTaken, paint: Paint) -> str:
 def _registered(outcome: results.SwarmRegistered, paint: Paint) -> str:
     head = f"{paint('green', 'registered')} {outcome.swarm} on {outcome.bus}"
     entry = f"entry {outcome.version}, signed by {outcome.fingerprint}"
-    hint = f"others allow it: interlock swarm allow {quote(outcome.swarm)} --key {quote(outcome.fingerprint)}"
+    hint = (
+        f"others allow it: interlock swarm allow {quote(outcome.swarm)} --key"
+        f" {quote(outcome.fingerprint)}"
+    )
     alone = ["no other swarm is on this bus yet; others register with the same address"]
     first = alone if outcome.alone else []
     return "\n".join([f"{head}: {entry}", *first, hint, *_trouble(outcome.trouble, paint)])
@@ -200,7 +203,8 @@ def _peer_trust(each: results.PeerTrust, paint: Paint) -> str:
     left = found.next_probe_in
     probed = f"the next probe in {lasting(left)}" if left else "the next request is a probe"
     probe = (
-        f"for its {joined(found.blocked, ' and ')}; {probed}, {found.good_probes} answered in a row;"
+        f"for its {joined(found.blocked, ' and ')}; {probed}, {found.good_probes} answered in a"
+        " row;"
         f" to clear it: interlock swarm trust {quote(each.swarm)} --forgive"
         if found.blocked
         else ""

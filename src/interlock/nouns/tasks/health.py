@@ -271,7 +271,8 @@ def _unable(waiting: WaitingTasks) -> Problem:
     return _problem(
         "unable",
         waiting.task,
-        f"it requires {foreign_names(waiting.requires, ' and ')}, and no agent that is here reports that"
+        f"it requires {foreign_names(waiting.requires, ' and ')}, and no agent that is here reports"
+        " that"
         f" it can{waiting.others}",
         f"start a worker that can: interlock task next --can {quote(waiting.listed)};"
         f" or let one say so: interlock agent status --can {quote(waiting.listed)}",
@@ -305,10 +306,7 @@ def _ended_problems(ended: Mapping[str, EndedEntry]) -> Op[list[Problem]]:
     ):
         if not tasks:
             continue
-        named = [
-            f"{task} ({(each.reason if (each := known[task]) else '') or 'no reason was given'})"
-            for task in tasks[:NAMED]
-        ]
+        named = [f"{foreign(task)} ({_reason(known[task])})" for task in tasks[:NAMED]]
         count = "1 task" if len(tasks) == 1 else f"{len(tasks)} tasks"
         more = f" and {len(tasks) - NAMED} more" if len(tasks) > NAMED else ""
         said: dict[str, Any] = {"kind": kind, "says": f"{count} {word}: {', '.join(named)}{more}"}
@@ -322,6 +320,10 @@ def _ended_problems(ended: Mapping[str, EndedEntry]) -> Op[list[Problem]]:
             )
         )
     return problems
+
+
+def _reason(status: TaskStatus | None) -> str:
+    return foreign(status.reason) if status and status.reason else "no reason was given"
 
 
 def _blocked(
@@ -412,7 +414,8 @@ def _leftover(checkup: HealthCheck, now: float) -> Op[list[Problem]]:
     return [
         Problem(
             kind="leftover",
-            says=f"{'an import' if need.startswith(BATCH) else f'task/{foreign(need)}'}: it was completed"
+            says=f"{'an import' if need.startswith(BATCH) else f'task/{foreign(need)}'}: it was"
+            " completed"
             f" {span(now - each.since)} ago, and not all that needs it was moved on",
             remedy="run 'interlock maintain'",
             thing="" if need.startswith(BATCH) else f"task/{need}",

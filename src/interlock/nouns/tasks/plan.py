@@ -229,7 +229,8 @@ def _unknown(
         for need in draft.needs:
             if need in lacking:
                 yield (
-                    f"{where[draft.id]} ({foreign(draft.id)}): it needs {need!r}, which is neither in the"
+                    f"{where[draft.id]} ({foreign(draft.id)}): it needs {need!r}, which is neither"
+                    " in the"
                     " plan nor in the store: add it to the plan, or publish it first"
                 )
 

@@ -117,7 +117,8 @@ def _other(wanted: Plan, status: TaskStatus, label: Spec) -> PlanExists | StaleB
     """Why an existing batch of this id prevents publishing; None if it does not."""
     if digest_of(label) != wanted.digest:
         why = (
-            f"another plan was imported under the id {foreign(wanted.id)}; to change that into this one use"
+            f"another plan was imported under the id {foreign(wanted.id)}; to change that into this"
+            " one use"
             " --update, to see what would change --dry-run; else give another --id"
         )
         return PlanExists(plan=wanted.id, reason=why)
@@ -134,7 +135,8 @@ def in_use(changes: TaskChanges, wanted: Plan, id_: str) -> PlanExists | StaleBa
         return None
     if not changes.is_hidden(status):
         why = (
-            f"there is a task {foreign(id_)} already; give yours another id, take it out of the plan, or"
+            f"there is a task {foreign(id_)} already; give yours another id, take it out of the"
+            " plan, or"
             " change that task with --update"
         )
         return PlanExists(plan=wanted.id, task=id_, state=status.state, reason=why)

@@ -186,7 +186,10 @@ def _not_owner(outcome: task_outcomes.TaskNotOwner, paint: Paint) -> str:
         return f"{word}{outcome.holder} works on it"
     match outcome.state:
         case "complete":
-            return f"{word}it is complete already; see {command(f'interlock task show {quote(outcome.task)}')}"
+            return (
+                f"{word}it is complete already; see"
+                f" {command(f'interlock task show {quote(outcome.task)}')}"
+            )
         case "blocked":
             then = f"see {command('interlock why ' + quote(f'task/{outcome.task!s}'))}"
         case "failed" | "dead":
@@ -400,7 +403,8 @@ def _leaf(
     | ListedTask,
 ) -> str:
     """The condition that does not hold, and why; a guard that does not exist has no condition."""
-    return f"{said.leaf}: {said.reason}" if said.leaf else said.reason
+    # Interlock wrote the reason of a guard; other reasons of tasks are those of their workers.
+    return f"{said.leaf}: {said.reason!s}" if said.leaf else said.reason
 
 
 def _acts(acts: Sequence[str]) -> str:

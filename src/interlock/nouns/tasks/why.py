@@ -119,7 +119,8 @@ class TaskExplanations:
         cycle = yield from cycle_from(f"task/{snapshot.task}")
         checked = f"; it is counted again in {span(snapshot.left)}" if snapshot.left else ""
         return Explanation(
-            says=f"guard {foreign(at.guard)}: {f'{foreign(at.leaf)}: ' if at.leaf else ''}{at.reason}{checked}",
+            says=f"guard {foreign(at.guard)}:"
+            f" {f'{foreign(at.leaf)}: ' if at.leaf else ''}{at.reason}{checked}",
             clear=", ".join(at.acts) or f"see {command(f'interlock guard show {quote(at.guard)}')}",
             by=", ".join(at.by),
             since=gate.since if gate is not None and same else snapshot.status.since,
@@ -446,7 +447,8 @@ def _still(task: str, status: TaskStatus, now: float, needed_by: str) -> Explana
     word = "died" if status.state == "dead" else "failed"
     after = f" after {_failed(status.attempts)}" if status.attempts else ""
     return Explanation(
-        says=f"it {word} {ago}{after}: {foreign(status.reason) if status.reason else 'no reason was given'}",
+        says=f"it {word} {ago}{after}:"
+        f" {foreign(status.reason) if status.reason else 'no reason was given'}",
         clear=f"retry it: interlock task retry {quote(task)} --agent NAME",
         by=status.by,
         since=status.since,
