@@ -89,7 +89,8 @@ def texts() -> Iterator[type]:
             renderer(kind)
         except (KeyError, AttributeError):
             continue
-        yield kind
+        if kind.__name__ != "AgentLog":  # a shell gets the lines of a log as they are
+            yield kind
 
 
 @pytest.mark.parametrize("kind", texts(), ids=lambda kind: kind.__name__)

@@ -334,7 +334,7 @@ def test_a_permission_is_listed_and_ends_though_its_file_is_gone(guarded: Shell)
     assert digest[:12] in guarded.run("guard", "permissions").out
     done = guarded.run("guard", "deny", digest[:12])
     assert done.out == "denied tested; deleted 1 observation of this host\n"
-    assert re.search(r"denied .* tested of guards.toml", guarded.run("guard", "permissions").out)
+    assert re.search(r"denied .* 'tested of guards.toml'", guarded.run("guard", "permissions").out)
     assert guarded.json("guard", "check", "--name", "tested")[1]["outcome"] == "unknown"
     assert guarded.run("guard", "check", "--name", "calm").status == 0
     for wrong in ("guards.toml", "abcdefabcdef"):

@@ -77,7 +77,7 @@ def test_a_task_says_what_it_is_about_in_every_answer(ada: Shell) -> None:
     ada.run("task", "add", "t1", *words, "--priority", "1")
     assert "'Fix the login'  web,a,b" in ada.run("task", "list", "--label", "web").out
     assert ada.run("task", "show", "t1").out.endswith("\n\n  | First\n  |   then\n")
-    assert ": Fix the login\n  | First\n  |   then\n" in ada.run("task", "next").out
+    assert ": 'Fix the login'\n  | First\n  |   then\n" in ada.run("task", "next").out
     assert ada.json("task", "show", "t1")[1]["text"] == "First\n  then"
     refused = ada.run("task", "add", "t2", "--text", "x" * 70_000)
     assert "shorten it, or put it in a file" in refused.err

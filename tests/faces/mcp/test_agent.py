@@ -92,6 +92,7 @@ def test_no_answer_has_words_of_another_agent_as_those_of_interlock(
 ) -> None:
     with interlock.connect(place, agent=HOSTILE) as other:
         other.locks.acquire(HOSTILE)
+        other.agents.log(LINES.split("\n"), name="log")
         other.tasks.publish(f"t {HOSTILE}", title=HOSTILE, text=LINES, data=LINES)
         other.messages.send("ada", LINES, subject=HOSTILE, hold=True)
         ada.call("lock_list")
@@ -103,6 +104,7 @@ def test_no_answer_has_words_of_another_agent_as_those_of_interlock(
             ada.call("task_done", task=f"t {HOSTILE}"),
             ada.call("inbox"),
             ada.call("why", thing=f"lock/{HOSTILE}"),
+            ada.call("agent_log", name="log"),
             ada.call("reservations"),
             ada.fails("lock_acquire", lock=HOSTILE, wait=HOSTILE),
         ]

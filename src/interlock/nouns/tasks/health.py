@@ -390,7 +390,7 @@ def _blocked_for_good(
                 f"let the task do without it: interlock task edit {quote(still[0])}"
                 f" --remove-needs {quote(need)} --agent NAME;"
             )
-        why, first = status.reason or "no reason was given", still[0]
+        why, first = _reason(status), still[0]
         more = _more(len(still) - 1, "task is blocked", "tasks are blocked")
         yield _problem(
             "blocked",
