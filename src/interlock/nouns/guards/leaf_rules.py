@@ -350,7 +350,11 @@ def _change_outside(leaf: c.BaseCondition, fact: c.Observation, *, wanted: bool)
 
 
 def _change_text(leaf: c.FileContains) -> tuple[str, str]:
-    sought = foreign(leaf.text) if leaf.text else f"text that matches {foreign(leaf.pattern)}"
+    sought = (
+        f"the text {foreign(leaf.text)}"
+        if leaf.text
+        else f"text that matches {foreign(leaf.pattern)}"
+    )
     return (
         f"write {sought} into file {foreign(leaf.path)}",
         f"remove {sought} from file {foreign(leaf.path)}",
