@@ -68,7 +68,8 @@ def test_all_unmet_needs_are_named_and_the_one_that_will_not_clear_by_itself_com
     stage.clock.advance(180.0)
     found = why(stage, "top")
     assert found.because == (
-        "it needs m, which needs b (dead): it died 3 min ago after 1 failed attempt: 'out of memory';"
+        "it needs m, which needs b (dead): it died 3 min ago after 1 failed attempt:"
+        " 'out of memory';"
         " 3 of its needs are not complete"
     )
     assert found.clear == "retry it: interlock task retry b --agent NAME"
