@@ -312,6 +312,8 @@ class PlannedEdit(Struct, frozen=True, kw_only=True):
 class LeftTask(Struct, frozen=True, kw_only=True):
     """A task that an update of its plan leaves alone, although it differs from the file."""
 
+    own_words = ("reason",)
+
     task: str
     state: State
     reason: str
