@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from tests import hypothesis_settings
 
-from interlock.faces.cli.allow import AGENT_VARIABLES
+from interlock.faces.cli.connect import OF_AGENTS
 from interlock.runtime import keeper
 from interlock.testing.servers import EtcdServer, RedisServer
 
@@ -33,7 +33,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a s
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # Tests may run inside of a session, or of a coding agent.
-for _name in ("INTERLOCK_AGENT", "INTERLOCK_SESSION", *AGENT_VARIABLES):
+for _name in ("INTERLOCK_AGENT", "INTERLOCK_SESSION", *OF_AGENTS):
     os.environ.pop(_name, None)
 # What tests allow is on a list of their own, also for the processes that they start.
 _state = tempfile.TemporaryDirectory(prefix="interlock-tests-")

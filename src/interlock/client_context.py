@@ -56,6 +56,7 @@ class Context:
         grant_ttl: float | None = None,
         caller: str = "",
         no_retry: bool = False,
+        person: Callable[[], str] = str,
     ) -> None:
         self.store = store
         self.shares_store = False
@@ -66,6 +67,8 @@ class Context:
         """Whether waits end at once when the store does not answer."""
         self.settings = settings or Settings()
         self._caller = caller
+        self._person = person
+        """The name of the person who acts, if the face has seen that it is that person."""
         self._grant_ttl = grant_ttl
         self.runner = runner or Runner(store)
         self.runner.settings = self.settings
@@ -86,7 +89,9 @@ class Context:
         """Whether we ended our session ourselves: no other one follows it."""
         self._over: Lapsed | None = None
         """Why we may not act: the session that we inherited is over."""
-        self._agent = None if agent is None else validate.own_agent_name(agent)
+        self._agent = None
+        if agent is not None:
+            self._agent = validate.own_agent_name(agent, proven=self._proven(agent))
         self._trace = validate.name(trace, "trace") if trace else ""
         self.trace = self._trace or self.runner.new_id("trc")
         self.identity = self._identity(self.runner.new_id("ses"))
@@ -256,7 +261,7 @@ class Context:
         renewed = yield from self.sessions.beat(session)
         if found is None or not renewed:
             raise lapsed(session)
-        self._agent = found.agent
+        self._agent = validate.free_agent_name(found.agent, proven=self._proven(found.agent))
         actor = Actor(found.agent, session, self.trace)
         self.identity = Identity(
             actor=actor,
@@ -334,6 +339,10 @@ class Context:
         """In whose name something is done for an agent: ours if we have one, else its own."""
         return self.identity.actor if self._agent is not None else Actor(agent, "", self.trace)
 
+    def _proven(self, agent: str) -> str:
+        """The name of the person who acts, if this is the name of a person."""
+        return self._person() if str(agent).startswith(validate.PERSON) else ""
+
     def _identity(self, session: str) -> Identity:
         return Identity(actor=Actor(self._agent or "", session, self.trace), caller=self._caller)
 
@@ -385,10 +394,13 @@ def lapsed(session: str) -> Lapsed:
 
 
 def _contradiction(session: str, owner: str, named: str) -> BadInput:
-    name = validate.quote(named)
+    from interlock.core.safe_text import foreign
+
+    its = foreign(owner)
+    how = validate.command(f"interlock run --agent {validate.quote(named)} -- CMD")
     return BadInput(
-        f"session {session} belongs to {owner}, not to {named}; to act as {named}, begin a session"
-        f" of its own: 'interlock run --agent {name} -- CMD', or"
-        f' eval "$(interlock agent join --agent {name})"; to act as {owner}, leave the other name'
-        " out (--agent, INTERLOCK_AGENT)"
+        f"session {session} belongs to {its}, not to {foreign(named)}; to act under that name,"
+        f" begin a session of its own: {how}, or"
+        f' eval "$(interlock agent join --agent {validate.quote(named)})"; to act as {its}, leave'
+        " the other name out (--agent, INTERLOCK_AGENT)"
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from interlock.client_tasks import AnyHandler, Claim, Handler
 from interlock.client_worker_ends import PutOffEnd, PutOffEnds
+from interlock.core.safe_text import foreign
 from interlock.errors import BadInput, InterlockError, Lapsed, StoreClosed
 from interlock.nouns.grants.handover import HANDOVER, Handover
 from interlock.nouns.messages.stops import StopNotice
@@ -327,9 +328,11 @@ class TimeLimit:
         try:
             self._claim.fail(self._reason)
         except InterlockError as error:
-            log.warning("task %s: %s: %s", self._claim.task, self._reason, error)
+            log.warning("task %s: %s: %s", foreign(self._claim.task), self._reason, error)
         else:
-            log.warning("task %s: %s; its thread is still busy", self._claim.task, self._reason)
+            log.warning(
+                "task %s: %s; its thread is still busy", foreign(self._claim.task), self._reason
+            )
 
 
 class _Loop:

@@ -430,6 +430,11 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One fact about what a store depends on, for ``doctor``."""
 
+    own_words = (
+        "name",
+        "fact",
+    )
+
     verdict: Literal["ok", "warn", "bad"]
     name: str
     fact: str

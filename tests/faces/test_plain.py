@@ -16,7 +16,7 @@ from tests.faces.terminal import on_terminal
 from tests.for_each import for_each
 
 from interlock import outcomes
-from interlock.core.safe_text import all_printable, one_line, printable, quoted
+from interlock.core.safe_text import all_foreign, one_line, printable, quoted
 from interlock.nouns.grants.lock import LockView
 from interlock.runtime.text import render, renderer
 
@@ -65,7 +65,7 @@ def test_a_word_is_not_repeated_at_any_length() -> None:
 
 def test_a_copy_is_plain_to_its_depth_and_of_the_same_type() -> None:
     shown = LockView(lock="a\n", state="held", holder="b", token=1, since=0.0, waiters=("c\x1b",))
-    clean: Any = all_printable({"x\n": [shown]})
+    clean: Any = all_foreign({"x\n": [shown]})
     assert list(clean) == ["x\\n"]
     (copy,) = clean["x\\n"]
     assert (type(copy), copy.lock, copy.waiters) == (LockView, "a\\n", ("c\\x1b",))

@@ -221,8 +221,8 @@ def test_a_task_in_each_state_says_what_there_is_to_know() -> None:
         "ada for 60 s",
         "ada is stale; the next worker takes it over",
         "needs a",
-        "attempt 1 failed: no luck; begins in 4 s",
-        "60 s ago: no luck",
+        "attempt 1 failed: 'no luck'; begins in 4 s",
+        "60 s ago: 'no luck'",
         "ada, 60 s ago",
     ]
 
@@ -252,7 +252,7 @@ def test_large_data_are_cut_for_people() -> None:
         task="a", state="pending", priority=5, attempts=0, retries=3, data="x" * 5000
     )
     line = render(task).splitlines()[-1]
-    assert line.endswith("... (5002 characters; use --json)")
+    assert line.endswith("...' (5002 characters; use --json)")
     assert len(line) < 1100
 
 

@@ -173,6 +173,8 @@ class GuardBlocked(Blocked, frozen=True, kw_only=True, tag="blocked"):
     to retry after ``retry_in`` seconds, or to fail with a ``message``.
     """
 
+    own_words = ("reason",)
+
     thing: str
     guard: str
     result: Literal["failed", "unknown"]

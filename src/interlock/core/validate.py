@@ -44,6 +44,12 @@ ALL_ABILITIES = "*"
 """The ability of an agent that can do everything; not a legal name."""
 ABILITY_MARK = "?"
 """The prefix of an ability where an agent could be named."""
+RESERVED = ("interlock", "system", "user")
+"""Names that no agent can have: mail from them would read as that of Interlock, or of its user."""
+PERSON = "person:"
+"""The beginning of the names of people, which no agent can have."""
+CONFUSED = str.maketrans("1i|0", "lllo")
+"""Letters and digits that are taken for each other."""
 
 T = TypeVar("T")
 
@@ -59,11 +65,14 @@ _SHOWN = 40
 _NUMBERS = (int, float)
 _LEAVES: frozenset[type] = frozenset((str, int, bool, NoneType))
 """Types of values without elements that are always JSON."""
-_PLAIN = frozenset(LETTERS_AND_DIGITS + "._:@/-")
+PLAIN = frozenset(LETTERS_AND_DIGITS + "._:@/-")
 """The characters of names that need no further check, which are nearly all of them."""
-_ONE_SEGMENT = _PLAIN - {"/"}
+ONE_WORD = PLAIN | {"+", "="}
+"""Characters of texts that a person and a shell read as one word."""
+_ONE_SEGMENT = PLAIN - {"/"}
+_RESERVED_PARTS = tuple([each.translate(CONFUSED) for each in (*RESERVED, PERSON[:-1])])
 _NOT_FIRST = ("-", ".")
-_UNSEEN = (
+UNSEEN = (
     *(
         "\u034f\u034f",
         "\u115f\u1160",
@@ -108,7 +117,7 @@ def name(text: str, what: str = "name") -> str:
         return text  # nearly all names
     if not require_text(text, what):
         raise BadName(f"the {what} is empty; give 1 to {NAME_LIMIT} bytes")
-    if not _PLAIN.issuperset(text):
+    if not PLAIN.issuperset(text):
         text = _printable(text, what)
     if len(text) > NAME_LIMIT or (not text.isascii() and len(text.encode()) > NAME_LIMIT):
         raise BadName(f"the {what} has {len(text.encode())} bytes; {NAME_LIMIT} are allowed")
@@ -128,7 +137,7 @@ def _printable(text: str, what: str) -> str:
 
     text = normalize("NFC", text)
     for char in text:
-        if not char.isprintable() or any(span[0] <= char <= span[1] for span in _UNSEEN):
+        if not char.isprintable() or any(span[0] <= char <= span[1] for span in UNSEEN):
             raise BadName(
                 f"the {what} {_shown(text)} has a character that cannot be seen"
                 f" (U+{ord(char):04X}); drop it"
@@ -143,14 +152,36 @@ def agent_name(text: str) -> str:
     return name(require_text(text, "agent name").removeprefix("agent/"), "agent name")
 
 
-def own_agent_name(text: str) -> str:
-    """Return the caller's own agent name; ``all`` is the address of all agents."""
-    text = unmarked_name(text, "agent name")
+def own_agent_name(text: str, *, proven: str = "") -> str:
+    """Return the caller's own agent name; ``all`` is the address of all agents.
+
+    A reserved name is legal if it is ``proven``: the one that the caller has shown to be its own.
+    """
+    text = free_agent_name(unmarked_name(text, "agent name"), proven=proven)
     if text == ALL_AGENTS:
         raise BadInput(
             f"no agent can be called {ALL_AGENTS!r}: it means all agents; choose another name"
         )
     return text
+
+
+def free_agent_name(text: str, *, proven: str = "") -> str:
+    """Return the name of an agent if it is not reserved, or is the ``proven`` one."""
+    if text != proven and _is_reserved(text):
+        raise BadName(
+            f"the agent name {_shown(text)} is reserved: no agent is called {', '.join(RESERVED)}"
+            f" or {PERSON}..., or like that; choose another name"
+        )
+    return text
+
+
+def _is_reserved(agent: str) -> bool:
+    folded = agent.casefold().translate(CONFUSED)
+    if PLAIN.issuperset(agent) and not any(part in folded for part in _RESERVED_PARTS):
+        return False  # nearly all names
+    from interlock.core.lookalikes import is_reserved
+
+    return is_reserved(agent)
 
 
 def unmarked_name(text: str, what: str) -> str:
@@ -490,8 +521,16 @@ def reason(value: str) -> str:
 
 def quote(name: str) -> str:
     """A name as one word of a shell."""
-    is_plain = name and _PLAIN.issuperset(name)
+    is_plain = name and ONE_WORD.issuperset(name)
     return name if is_plain else "'" + name.replace("'", "'\\''") + "'"
+
+
+def command(text: str) -> str:
+    """A suggested command for a sentence: in quotes, unless one of its words has quotes already.
+
+    ``quote`` wrote the words of a caller or another agent in it.
+    """
+    return text if "'" in text else f"'{text}'"
 
 
 def closest_names(name: str, known: Iterable[str], most: int = 2) -> list[str]:

@@ -15,6 +15,7 @@ from interlock import registry
 from interlock.core import validate
 from interlock.core.decision import Proof
 from interlock.core.outcomes import GivenFenced
+from interlock.core.safe_text import foreign
 from interlock.core.thing_names import key_of, split_things
 from interlock.errors import BadInput, InterlockError
 from interlock.steps import Op
@@ -44,7 +45,9 @@ class GivenExpired(InterlockError):
     exit_status = 1
 
     def __init__(self, thing: str) -> None:
-        super().__init__(f"{thing}, which this relies on, is no longer yours; acquire it again")
+        super().__init__(
+            f"{foreign(thing)}, which this relies on, is no longer yours; acquire it again"
+        )
         self.thing = thing
 
 

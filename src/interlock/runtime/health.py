@@ -104,6 +104,8 @@ class Patience(Struct, frozen=True, kw_only=True):
 class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A problem that needs attention: the thing, the agent, since when, and what to do."""
 
+    own_words = ("says",)
+
     kind: Literal[
         "dead",
         "silent",

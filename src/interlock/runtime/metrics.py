@@ -58,6 +58,11 @@ class Metric(Struct, frozen=True, kw_only=True, omit_defaults=True):
     between the least and the greatest value.  ``help`` says what the number is, for monitors.
     """
 
+    own_words = (
+        "name",
+        "help",
+    )
+
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     value: float

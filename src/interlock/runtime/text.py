@@ -1,8 +1,9 @@
 """Outcomes as text for people: short, aligned, times in words, colour only on a terminal.
 
 The text of an outcome is a function of its noun, found by the name of the outcome's class.  That
-function gets printable strings only, so every line break and escape sequence in the text is its
-own.  This module has the helpers that the texts share.
+function gets ``Foreign`` strings, which an f-string quotes where they are no plain name; so each
+line break and escape sequence in the text, and each sentence outside of quotes and bars, is
+Interlock's.  This module has the helpers that the texts share.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from interlock import registry
-from interlock.core.safe_text import all_printable, printable
+from interlock.core.safe_text import all_foreign, bars, foreign, printable
 from interlock.core.validate import span
 
 if TYPE_CHECKING:
@@ -36,12 +37,12 @@ class Paint:
 
     def __call__(self, colour: str, text: str) -> str:
         """The text in this colour."""
-        return f"\033[{_COLOURS[colour]}m{text}\033[0m" if self._colour else text
+        return f"\033[{_COLOURS[colour]}m{text}\033[0m" if self._colour else f"{text}"
 
 
 def render(outcome: object, *, colour: bool = False, width: int | None = None) -> str:
     """An outcome as text, without a final newline; some tables fit into a ``width``."""
-    return renderer(type(outcome))(all_printable(outcome), Paint(colour=colour, width=width))
+    return renderer(type(outcome))(all_foreign(outcome), Paint(colour=colour, width=width))
 
 
 def renderer(outcome: type) -> Text:
@@ -53,9 +54,21 @@ def renderer(outcome: type) -> Text:
     raise KeyError(outcome.__name__)
 
 
-def barred(lines: Iterable[str], paint: Paint) -> list[str]:
-    """Lines that another agent wrote, each behind a bar, so that they cannot imitate our own."""
-    return [f"  {paint('dim', '|')} {printable(line)}" for line in lines]
+def barred(
+    text: str, paint: Paint, *, lines: int | None = None, characters: int | None = None
+) -> list[str]:
+    """What another agent wrote, each line behind a bar, so that none can imitate Interlock."""
+    return bars(text, lines=lines, characters=characters, bar=paint("dim", "|"))
+
+
+def reason_lines(text: str, paint: Paint) -> str:
+    """A reason of another agent for the lines below one of Interlock; empty if there is none."""
+    return "".join([f"\n{line}" for line in barred(text, paint)]) if text else ""
+
+
+def joined(texts: Iterable[str], by: str = ", ") -> str:
+    """Texts as an f-string writes them, one after the other."""
+    return by.join([f"{each}" for each in texts])
 
 
 def lasting(seconds: float | None) -> str:
@@ -78,9 +91,9 @@ def ago(moment: float | None) -> str:
     return f"in {lasting(-seconds)}" if seconds < -1 else f"{since(moment)} ago"
 
 
-def ended(by: str, reason: str) -> str:
-    """Who ended a grant and why, as the end of a sentence; empty if no operator did."""
-    return f"; {by} ended it: {reason}" if by else ""
+def ended(by: str) -> str:
+    """Who ended a grant, as the end of a sentence; empty if no operator did."""
+    return f"; {by} ended it" if by else ""
 
 
 def lives(expires_in: float | None) -> str:
@@ -93,7 +106,7 @@ _RESOLVE = "release what you hold, answer your open questions, then retry"
 
 def never_ends(cycle: Sequence[str], then: str = _RESOLVE) -> str:
     """Why a wait was refused, and what to do."""
-    way = " -> ".join((*cycle, cycle[0]))
+    way = joined((*cycle, cycle[0]), " -> ")
     return f"waiting would never end ({way}); {then}"
 
 
@@ -101,7 +114,7 @@ def new_holders(names: Sequence[str]) -> str:
     """Who has it now, as the end of a sentence."""
     if not names:
         return ""
-    return f"; {', '.join(names)} {'has' if len(names) == 1 else 'have'} some now"
+    return f"; {joined(names)} {'has' if len(names) == 1 else 'have'} some now"
 
 
 def guard_blocked(outcome: GuardBlocked, paint: Paint) -> str:
@@ -109,8 +122,8 @@ def guard_blocked(outcome: GuardBlocked, paint: Paint) -> str:
     guard = f"guard {outcome.guard} {'is unknown' if outcome.result == 'unknown' else 'failed'}"
     message = f" ({outcome.message})" if outcome.message else ""
     retry = f"; retry in {lasting(outcome.retry_in)}" if outcome.retry_in is not None else ""
-    said = f"{guard}{message}: {outcome.leaf}: {outcome.reason}{retry}"
-    first = f"{paint('yellow', 'blocked')} {outcome.thing}: {said}"
+    why = f"{guard}{message}: {outcome.leaf}: {outcome.reason}{retry}"
+    first = f"{paint('yellow', 'blocked')} {outcome.thing}: {why}"
     if not outcome.acts:
         return first
     return "\n".join([f"{first}; to clear it:", *[f"  {act}" for act in outcome.acts]])
@@ -124,7 +137,8 @@ def no_guard(outcome: NoGuard, paint: Paint) -> str:
 
 def columns(rows: Sequence[Sequence[str]], *, gap: str = _GAP) -> list[str]:
     """Rows with their cells under each other; measured without colours."""
-    widths = [max(_width(row[place]) for row in rows) for place in range(len(rows[0]))]
+    rows = [[f"{cell}" for cell in row] for row in rows]
+    widths = _widths(rows)
     return [
         gap.join(
             cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)
@@ -146,7 +160,7 @@ def table(
     first; those of the last one only if that is not enough.  On a terminal that is narrower still,
     the columns ``leave`` are left out, one after the other.
     """
-    cells = [tuple(titles), *map(tuple, rows)]
+    cells = [tuple([f"{cell}" for cell in row]) for row in (titles, *rows)]
     if cut and paint.width is not None:
         cells, left = _fitting(cells, paint.width, cut), list(leave)
         while left and _row_width(cells) > paint.width:
@@ -217,7 +231,13 @@ def as_json(value: object) -> str:
         return ""
     import msgspec
 
-    return printable(msgspec.json.encode(value).decode())
+    return printable(msgspec.json.encode(value, enc_hook=str).decode())
+
+
+def short_json(value: object, most: int) -> str:
+    """A value in a few words; one that is cut stands in quotes, since its own may be cut off."""
+    text = as_json(value)
+    return text if len(text) <= most else foreign(text, most)
 
 
 def _width(cell: str) -> int:

@@ -40,6 +40,8 @@ class Queued(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Need(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task that another one needs and that is not complete, ``depth`` needs below the first."""
 
+    own_words = ("says",)
+
     task: str
     state: str
     says: str
@@ -67,6 +69,8 @@ class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``needs`` are the incomplete tasks that block it, direct and indirect.  ``ended`` are grants
     that an operator ended within a day, and why.
     """
+
+    own_words = ("ended",)
 
     exit_statuses: ClassVar[str] = "0 or 1"
 

@@ -115,13 +115,13 @@ def test_a_shell_says_how_it_stands(ada: Shell) -> None:
         able,
     )
     words = ("agent", "status", "busy", "--doing", "task/t1", "--note", "half way")
-    assert ada.run(*words).out == "busy with task/t1 (half way); can rust, gpu, docs\n"
+    assert ada.run(*words).out == "busy with task/t1 ('half way'); can rust, gpu, docs\n"
     _, listed = ada.json("agent", "show", "ada")
     (found,) = listed["agents"]
     assert (found["state"], found["status"], found["doing"]) == ("alive", "busy", "task/t1")
     assert (found["can"], found["note"]) == (able, "half way")
     assert found["heard"] >= found["since"] - 1
-    assert "busy with task/t1 (half way)" in ada.run("agent", "list").out
+    assert "busy with task/t1 ('half way')" in ada.run("agent", "list").out
     assert ada.run("agent", "status", "idle", "--can", "rust").out == "idle; can rust\n"
 
 

@@ -151,7 +151,7 @@ def test_a_check_says_each_leaf_and_then_what_would_clear_it(world: Shell) -> No
     lines = done.out.splitlines()
     assert [line.split()[:2] for line in lines[:3]] == [
         ["false", "lock-free=merge"],
-        ["false", "!file-exists=notes.txt"],
+        ["false", "'!file-exists=notes.txt'"],
         ["true", "command=true"],
     ]
     assert "bob holds lock merge" in lines[0]
@@ -334,7 +334,7 @@ def test_a_permission_is_listed_and_ends_though_its_file_is_gone(guarded: Shell)
     assert digest[:12] in guarded.run("guard", "permissions").out
     done = guarded.run("guard", "deny", digest[:12])
     assert done.out == "denied tested; deleted 1 observation of this host\n"
-    assert re.search(r"denied .* tested of guards.toml", guarded.run("guard", "permissions").out)
+    assert re.search(r"denied .* 'tested of guards.toml'", guarded.run("guard", "permissions").out)
     assert guarded.json("guard", "check", "--name", "tested")[1]["outcome"] == "unknown"
     assert guarded.run("guard", "check", "--name", "calm").status == 0
     for wrong in ("guards.toml", "abcdefabcdef"):
@@ -423,7 +423,7 @@ def test_why_names_each_failing_leaf_its_holder_and_since_when(guarded: Shell) -
     status, why = guarded.json("why", "guard/calm")
     assert (status, why["blocked"], why["by"], why["state"]) == (0, True, "bob", "failed")
     assert "lock-free=deploy is false: bob holds lock deploy" in why["because"]
-    assert "!file-exists=STOP is false: STOP is a file" in why["because"]
+    assert "'!file-exists=STOP' is false: STOP is a file" in why["because"]
     assert why["clear"] == "bob releases lock deploy; remove file STOP"
     assert why["since"] is not None
 

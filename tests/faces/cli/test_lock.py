@@ -190,9 +190,9 @@ def test_an_operator_ends_a_grant_and_the_holder_reads_why(ada: Shell) -> None:
     for verb in ("release", "beat", "acquire"):
         late = ada.run("lock", verb, "merge", "--token", str(got["token"]))
         assert late.status == 1
-        assert late.out == "fenced merge: that grant is over; maria ended it: ada hangs\n"
+        assert late.out == "fenced merge: that grant is over; maria ended it\n  | ada hangs\n"
     assert "maria ended the grant of ada" in ada.run("why", "lock/merge").out
-    assert "ended by maria: ada hangs" in ada.run("record", "explain", "lock/merge").out
+    assert "ended by maria: 'ada hangs'" in ada.run("record", "explain", "lock/merge").out
     assert "lock.break broken" in ada.run("record", "log", "--verb", "lock.break").out
 
 

@@ -103,7 +103,7 @@ def test_what_is_shown_names_the_sender_and_bars_the_text(shell: Here) -> None:
     done = shell.run("inbox", "--agent", "bob")
     assert plainly(done.out).splitlines() == [
         "msg_ID  urgent mail from ada, N s ago",
-        "  subject: a\\nb",
+        "  | subject: a\\nb",
         "  | first",
         "  | second \\x1b[31m",
         "",
@@ -424,8 +424,8 @@ def test_a_paused_agent_sends_nothing_until_it_is_resumed(shell: Here) -> None:
     assert (done.status, plainly(done.out)) == (
         3,
         (
-            "paused ada: by maria, N s ago (it repeats itself);"
-            " until 'interlock agent resume ada' it can send nothing\n"
+            "paused ada: by maria, N s ago;"
+            " until 'interlock agent resume ada' it can send nothing\n  | it repeats itself\n"
         ),
     )
     assert shell.json("alert", "a")[1]["by"] == "maria"

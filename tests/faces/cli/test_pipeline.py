@@ -105,12 +105,12 @@ def test_show_has_the_phases_and_what_it_holds(p: Shell) -> None:
 def test_cancel_takes_a_reason_and_releases(p: Shell) -> None:
     p.run("pipeline", "advance", "r1")
     done = p.run("pipeline", "cancel", "r1", "the release is off")
-    assert (done.status, done.out) == (0, "cancelled r1: the release is off\n")
+    assert (done.status, done.out) == (0, "cancelled r1: 'the release is off'\n")
     assert p.run("lock", "acquire", "merge").status == 0
     story = p.run("record", "explain", "pipeline/r1").out
     assert "started" in story
     assert "advanced, phase two" in story
-    assert "cancelled, the release is off" in story
+    assert "cancelled, 'the release is off'" in story
 
 
 def test_what_does_not_exist_is_unknown(p: Shell) -> None:

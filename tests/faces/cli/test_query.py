@@ -205,7 +205,11 @@ def test_nobody_is_there_to_answer(here: Here) -> None:
     here.run("agent", "leave", "--session", session)
     more = "--hold lets the question wait, --person asks a person\n"
     assert here.run("query", "bob", "x") == (1, f"away bob: bob has no session now; {more}", "")
-    assert here.run("query", "?gpu", "x") == (1, f"away ?gpu: no agent here can do gpu; {more}", "")
+    assert here.run("query", "?gpu", "x") == (
+        1,
+        f"away '?gpu': no agent here can do gpu; {more}",
+        "",
+    )
     held = here.json("query", "bob", "x", "--hold", "--timeout", "50ms")
     assert held[1]["outcome"] == "timed_out"
 

@@ -328,7 +328,7 @@ def test_a_lock_that_an_operator_ends_ends_the_program_with_the_reason(ada: Shel
     assert ada.json(*words)[1]["outcome"] == "broken"
     _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode != 0
-    assert "maria ended lock/merge: it hangs; the program was ended" in err
+    assert "maria ended lock/merge: 'it hangs'; the program was ended" in err
 
 
 def test_a_lost_session_ends_the_program(ada: Shell) -> None:

@@ -46,7 +46,7 @@ def test_a_stop_ends_the_program_and_says_who_asked_and_why(
     process = ada.start(*words, *more, *NAP)
     (program,) = begun(process)
     stop(ada, "the budget\nis spent")
-    assert ended(process) == (143, "interlock: bob asked 'sh' to stop: the budget is spent\n")
+    assert ended(process) == (143, "interlock: bob asked 'sh' to stop: 'the budget is spent'\n")
     assert gone(program)
     assert unread(ada) == 0
 
@@ -104,4 +104,4 @@ def test_a_shell_asks_for_it_with_one_command(ada: Shell) -> None:
     process = ada.start("run", *NAP)
     begun(process)
     assert ada.run("stop", "ada", "the budget is spent", "--agent", "bob").status == 0
-    assert ended(process) == (143, "interlock: bob asked 'sh' to stop: the budget is spent\n")
+    assert ended(process) == (143, "interlock: bob asked 'sh' to stop: 'the budget is spent'\n")

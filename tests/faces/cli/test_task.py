@@ -75,9 +75,9 @@ def test_a_task_says_what_it_is_about_in_every_answer(ada: Shell) -> None:
         "a,b",
     )
     ada.run("task", "add", "t1", *words, "--priority", "1")
-    assert "Fix the login  web,a,b" in ada.run("task", "list", "--label", "web").out
+    assert "'Fix the login'  web,a,b" in ada.run("task", "list", "--label", "web").out
     assert ada.run("task", "show", "t1").out.endswith("\n\n  | First\n  |   then\n")
-    assert ": Fix the login\n  | First\n  |   then\n" in ada.run("task", "next").out
+    assert ": 'Fix the login'\n  | First\n  |   then\n" in ada.run("task", "next").out
     assert ada.json("task", "show", "t1")[1]["text"] == "First\n  then"
     refused = ada.run("task", "add", "t2", "--text", "x" * 70_000)
     assert "shorten it, or put it in a file" in refused.err
@@ -136,7 +136,7 @@ def test_a_plan_is_changed_task_by_task(ada: Shell) -> None:
     for name, *needs in (("a",), ("b", "--needs", "a", "--label", "x,y")):
         assert ada.run("task", "add", name, *needs).status == 0
     done = ada.run("task", "edit", "b", "--label", "", "--text", "-", input="Do it.\n\tWell.\n")
-    assert done.out == "edited b: labels x,y -> none; text none -> Do it.\\n\\tWell.\\n\n"
+    assert done.out == "edited b: labels x,y -> none; text none -> 'Do it.\\n\\tWell.\\n'\n"
     status, view = ada.json("task", "show", "b")
     assert (status, view["text"], view["labels"]) == (0, "Do it.\n\tWell.\n", [])
     assert ada.run("task", "edit", "b", "--text", "x\x07").status == 2
@@ -412,10 +412,12 @@ def test_an_operator_puts_a_task_back_and_the_worker_reads_why(ada: Shell) -> No
     assert (status, done["outcome"], done["holder"]) == (0, "requeued", "bob")
     late = ada.run("task", "done", "t1", "--agent", "bob", "--token", str(claimed["token"]))
     assert late.status == 1
-    assert late.out == ("fenced t1: that claim is over; maria ended it: bob hangs; it is pending\n")
+    assert late.out == (
+        "fenced t1: that claim is over; maria ended it; it is pending\n  | bob hangs\n"
+    )
     assert "maria ended the grant of bob" in ada.run("why", "t1").out
     told = ada.run("record", "explain", "task/t1").out
-    assert "its claim was ended by maria, the reason: bob hangs" in told
+    assert "its claim was ended by maria, the reason: 'bob hangs'" in told
     assert ada.json(*words)[1]["outcome"] == "unchanged"
 
 

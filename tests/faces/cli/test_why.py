@@ -23,14 +23,14 @@ def test_why_leads_from_a_blocked_task_to_a_dead_one_and_back(here: Here) -> Non
     assert [each["task"] for each in answer["needs"]] == ["build"]
     here.run("task", "fail", "build", "out of disk", *mine, "--agent", "bob")
     said = here.run("why", "task/deploy").out
-    died = r"it needs build \(dead\): it died \d+ s ago after 1 failed attempt: out of disk"
+    died = r"it needs build \(dead\): it died \d+ s ago after 1 failed attempt: 'out of disk'"
     assert re.search(died, said), said
     assert said.splitlines()[-1].endswith("interlock task retry build --agent NAME")
     done = here.run("health")
     assert done.status == 1
     dead, blocked = done.out.splitlines()
     assert dead == (
-        "dead_letter 1 task died: build (out of disk); fix the cause, then retry what is"
+        "dead_letter 1 task died: build ('out of disk'); fix the cause, then retry what is"
         " still wanted: interlock task retry build --agent NAME"
     )
     assert blocked.startswith("blocked task/deploy: it needs build, which died ")

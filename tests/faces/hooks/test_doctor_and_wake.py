@@ -301,13 +301,14 @@ def test_wake_writes_to_the_inbox_and_says_written(shop: Path) -> None:
     there = {"sessionId": ONE, "messagingSocketPath": path, "name": "x", "status": "idle"}
     (sessions / "2.json").write_text(json.dumps(there))
     with interlock.connect(f"{shop}/.interlock/store.db") as fleet:
-        done = wake(fleet, "claude-55556666", "look at docs")
+        done = wake(fleet, "claude-55556666", "look at docs", "ada")
         assert isinstance(done, interlock.Woken)
         assert done.state == "written"
         reader.join(10)
         (line,) = [json.loads(each) for each in got]
         assert line["type"] == "user"
-        assert line["message"]["content"] == "look at docs"
+        assert line["from"] == "ada"
+        assert line["message"]["content"] == "ada says:\n  | look at docs"
         server.close()
         refused = wake(fleet, "claude-55556666")
         assert isinstance(refused, interlock.NotWoken)

@@ -126,7 +126,7 @@ def test_during_a_turn_it_waits_until_the_agent_stops(
     answer = woken(shop, monkeypatch)
     assert answer.status == 2
     assert "hello" in answer.err
-    assert "asks you to stop (enough)" in answer.err
+    assert "asks you to stop; release what you hold, and end ---\n  | enough" in answer.err
     assert looks[:3] == [False] * 3
     with HookState(STATE) as state:  # it is idle again, and a request to stop wakes it once
         state.idle = True

@@ -168,7 +168,7 @@ def test_a_session_that_is_over_leaves_no_thread(clients: Clients) -> None:
     fleet = clients.of_agent("ada")
     for _ in range(2):
         session = fleet.agents.join(ttl=60).session
-        with clients.of_session(session).kept():
+        with clients.of_session(session, "ada").kept():
             pass
         clients.forget_session(session)
     assert not [each for each in set(threading.enumerate()) - before if "beat" in each.name]

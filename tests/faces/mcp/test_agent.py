@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.faces.foreign_words import CANARY, HOSTILE, LINES, leaks
 from tests.faces.shell import until
 
 import interlock
@@ -77,13 +78,40 @@ def bob(place: Path) -> Iterator[Fleet]:
 def test_an_answer_says_what_to_do_next(ada: Model, bob: Fleet) -> None:
     ada.call("task_add", task="t1", title="Fix the login", text="See issue 7.")
     claimed = ada.call("task_next")
-    assert "Fix the login\n  | See issue 7.\nnext: do it, then task_done with task=t1" in claimed
+    assert "'Fix the login'\n  | See issue 7.\nnext: do it, then task_done with task=t1" in claimed
     assert "next: task_next" in ada.call("task_done", task="t1")
     assert "next: call again with wait" in ada.call("task_next")
     assert "next: lock_release with lock=merge" in ada.call("lock_acquire", lock="merge")
     bob.locks.acquire("deploy")
     assert "busy deploy: held by bob" in ada.call("lock_acquire", lock="deploy")
     assert "person asks a person" in ada.call("query", who="?rust", text="why?")
+
+
+def test_no_answer_has_words_of_another_agent_as_those_of_interlock(
+    ada: Model, place: Path
+) -> None:
+    with interlock.connect(place, agent=HOSTILE) as other:
+        other.locks.acquire(HOSTILE)
+        other.agents.log(LINES.split("\n"), name="log")
+        other.tasks.publish(f"t {HOSTILE}", title=HOSTILE, text=LINES, data=LINES)
+        other.messages.send("ada", LINES, subject=HOSTILE, hold=True)
+        ada.call("lock_list")
+        other.messages.stop("ada", reason=LINES)
+        texts = [
+            ada.call("lock_acquire", lock=HOSTILE),
+            ada.call("task_next"),
+            ada.call("task_list"),
+            ada.call("task_done", task=f"t {HOSTILE}"),
+            ada.call("inbox"),
+            ada.call("why", thing=f"lock/{HOSTILE}"),
+            ada.call("agent_log", name="log"),
+            ada.call("reservations"),
+            ada.fails("lock_acquire", lock=HOSTILE, wait=HOSTILE),
+        ]
+    for text in texts:
+        assert CANARY in text
+        assert not leaks(text), text
+    assert "lock_release" in ada.call("lock_acquire", lock="merge")
 
 
 def test_an_error_says_what_to_do_and_is_marked(ada: Model) -> None:
@@ -170,7 +198,9 @@ def test_a_stop_comes_along_with_every_answer(ada: Model, bob: Fleet) -> None:
     ada.call("lock_list")
     bob.messages.stop("ada", "the budget is spent")
     for _ in range(2):
-        assert "--- STOP: bob asks you to stop (the budget is spent)" in ada.call("lock_list")
+        said = ada.call("lock_list")
+        assert "--- STOP: bob asks you to stop; release what you hold, and end ---\n" in said
+        assert "\n  | the budget is spent" in said
     ada.call("inbox", ack=True)
     assert "--- STOP" in ada.fails("lock_acquire"), "an error brings it along, too"
 

@@ -54,7 +54,7 @@ def test_a_command_ends_with_a_status(tmp_path: Path) -> None:
     assert (seen.host, seen.at, len(seen.digest)) == (HOST, WALL, 64)
     seen = look(shell("echo one; echo two >&2; echo; exit 3"), tmp_path)
     assert seen.value == 3
-    assert seen.says.endswith("exit 3 ended with status 3: two")
+    assert seen.says.endswith("exit 3' ended with status 3: two")
 
 
 def test_the_digest_depends_on_status_and_output(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_the_digest_depends_on_status_and_output(tmp_path: Path) -> None:
 
 def test_a_command_has_no_shell_unless_it_asks_for_one(tmp_path: Path) -> None:
     seen = look(command("echo", "$HOME;", "*"), tmp_path)
-    assert seen.says.endswith(": $HOME; *")
+    assert seen.says.endswith(": '$HOME; *'")
     assert value(command("exit 3"), tmp_path) is None
     assert value(shell("exit 3"), tmp_path) == 3
 
@@ -211,7 +211,7 @@ def test_a_command_that_prints_without_end_is_ended(tmp_path: Path) -> None:
 def test_the_last_line_of_a_long_output_is_quoted(tmp_path: Path) -> None:
     seen = look(shell("yes | head -c 1000000; printf '\\033[31mthe\\tend\\n\\n'"), tmp_path)
     assert seen.value == 0
-    assert seen.says.endswith(": \\x1b[31mthe end")
+    assert seen.says.endswith(": '\\x1b[31mthe end'")
     seen = look(shell("printf '%01000d' 7"), tmp_path)
     assert len(seen.says) < 300
 

@@ -364,7 +364,7 @@ def test_a_branch_that_changes_a_reserved_file_bounces_unless_its_author_holds_i
     queue.submit("three")
     queue.serve("true")
     assert queue.states() == {"one": "bounced", "two": "merged", "three": "merged"}
-    assert "a/one (bob: rework)" in queue.show("one").reason
+    assert "a/one (by bob, who says rework)" in queue.show("one").reason
     queue.submit("one", override="agreed with bob")
     queue.serve("true")
     assert git.has(git.at("one") or git.at("main"))

@@ -192,7 +192,7 @@ def test_a_person_sees_the_options_with_their_values_and_what_the_deadline_does(
     assert shown.options == (wait, OptionView(option="delete", value=[1, 2]))
     text = render(shown, colour=False)
     assert "then wait" in text
-    assert "option wait: leave it as it is" in text
+    assert "option wait: 'leave it as it is'" in text
     assert "interlock decision resolve dec_1 wait --agent NAME" in text
     assert isinstance(maria.run(maria.messages.resolve("dec_1", "delete")), Resolved)
     assert stage.store.read(keys.live("dec_1"))[keys.live("dec_1")] is None

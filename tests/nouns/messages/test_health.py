@@ -96,7 +96,7 @@ def test_a_paused_agent_is_reported_with_the_reason(stage: Testbed) -> None:
     known = send_rules.PauseState(known=True, paused=None)
     assert send_rules.pause(known, "spam", "ada", "floods", halt.since).puts[0].value == halt
     stage.store.commit(Txn(id="t", puts=(put("paused/spam", halt),), quiet=True))
-    assert one(ada).says == "agent/spam: ada does not let it send (floods)"
+    assert one(ada).says == "agent/spam: ada does not let it send: floods"
 
 
 def test_an_unreadable_item_is_reported_alone(stage: Testbed) -> None:

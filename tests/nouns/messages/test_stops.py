@@ -102,7 +102,7 @@ def test_the_next_incarnation_passes_over_a_stop_and_clears_it_away(stage: Testb
     assert came(later, listening) == []
     assert unread(later) == []
     stop(bob, "ada", "you, too")
-    assert came(later, listening) == ["bob asked: you, too"]
+    assert came(later, listening) == ["bob asked: 'you, too'"]
 
 
 def test_a_receiver_passes_over_a_stop_for_those_before_it_and_clears_it_away(
@@ -192,7 +192,7 @@ def test_a_session_that_cannot_acknowledge_an_old_stop_still_obeys_its_own(
     later = stage.remote("ada")
     stop(bob, "ada", "you, too")
     full(later, monkeypatch)
-    assert came(later, stops(later)) == ["bob asked: you, too"]
+    assert came(later, stops(later)) == ["bob asked: 'you, too'"]
 
 
 def test_a_receiver_that_cannot_clear_an_old_stop_away_gives_out_the_others(
@@ -282,7 +282,7 @@ def test_a_thread_that_waits_for_work_wakes_with_the_stop_and_not_by_looking(
     assert waits.run().asleep
     stop(bob, "ada", "we are done")
     assert waits.run().result() is None
-    assert shift.reason == "bob asked: we are done"
+    assert shift.reason == "bob asked: 'we are done'"
     ada.run(shift.acknowledge_stops())
     assert len(unread(ada)) == 1
 

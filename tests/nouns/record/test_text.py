@@ -78,7 +78,7 @@ def test_a_happening_is_one_line(fields: dict[str, Any], words: str) -> None:
         ),
         (
             {"what": "failed", "rests": 2.0, "says": "no disk"},
-            "ada failed, rests 2.0 s, the reason: no disk",
+            "ada failed, rests 2.0 s, the reason: 'no disk'",
         ),
         ({"what": "failed", "reason": "final"}, "ada failed, for good"),
         ({"what": "dead", "reason": "attempts"}, "ada dead, no attempt is left"),

@@ -523,7 +523,7 @@ def test_a_program_serves_requests_in_the_shell(homes: dict[str, str]) -> None:
         )
         said = bad.stdout + bad.stderr
         assert (bad.returncode, "status 3: broken: " in said) == (1, True)
-        assert "4999\\n5000" in said or "4999\n5000" in said
+        assert "4999\\n5000" in said or "4999\n  | 5000" in said
         assert "\n1000" not in said, "the end of a long standard error"
         assert "5000\n" in iter(server.stderr.readline, ""), "it is also on that of the server"
         misspelt = subprocess.run(

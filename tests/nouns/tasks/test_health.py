@@ -121,7 +121,8 @@ def test_dead_letters_are_counted_and_the_first_named_with_their_reasons(
     found = one(stage)
     assert (found.kind, found.thing) == ("dead_letter", "task/t6")
     assert found.says == (
-        "7 tasks died: t6 (reason 0), t5 (reason 1), t4 (reason 2), t3 (reason 3), t2 (reason 4)"
+        "7 tasks died: t6 ('reason 0'), t5 ('reason 1'), t4 ('reason 2'), t3 ('reason 3'), t2"
+        " ('reason 4')"
         " and 2 more"
     )
     assert found.remedy.endswith("interlock task retry t6 --agent NAME")
@@ -137,7 +138,7 @@ def test_what_failed_for_good_is_told_and_what_was_cancelled_is_not(
     ada.run(ada.tasks.publish("t2"))
     ada.run(ada.tasks.cancel("t2"))
     found = one(stage)
-    assert (found.kind, found.says) == ("failed", "1 task failed for good: t1 (cannot be done)")
+    assert (found.kind, found.says) == ("failed", "1 task failed for good: t1 ('cannot be done')")
 
 
 def test_a_task_that_no_worker_takes_for_long_is_told_once_for_each_set(
@@ -269,7 +270,7 @@ def test_a_task_that_is_blocked_for_ever_is_told_with_the_need_that_ended(
     found = one(stage)
     assert (found.kind, found.thing, found.since) == ("blocked", "task/b", stage.clock.wall() - 120)
     assert found.says == (
-        "task/b: it needs a, which was cancelled 2 min ago (cancelled by ada: out of scope);"
+        "task/b: it needs a, which was cancelled 2 min ago ('cancelled by ada: out of scope');"
         " 1 more such task is blocked"
     )
     assert "interlock task retry a --agent NAME" in found.remedy

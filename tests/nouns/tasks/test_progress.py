@@ -52,7 +52,7 @@ def test_a_report_is_in_the_list_the_task_the_events_and_the_story(stage: Testbe
         assert "40 %: compiling" in render(shown(ada))
     assert reports(stage, ada) == [(0.4, "compiling")]
     story = ada.run(ada.record.explain("task/t1"))
-    assert "progress, 40 %: compiling" in render(story)
+    assert "progress, '40 %: compiling'" in render(story)
 
 
 @pytest.mark.parametrize("end", ["complete", "fail", "release"])

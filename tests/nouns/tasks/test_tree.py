@@ -66,11 +66,11 @@ def test_a_task_is_drawn_above_its_needs_and_a_shared_need_once(ada: Client) -> 
         "alone [pending]",
         "ship [blocked]",
         "├─ build [blocked]",
-        "│  └─ design [running, ada] Design it",
+        "│  └─ design [running, ada] 'Design it'",
         "└─ test [blocked]",
         "   └─ build [blocked] (shown above)",
     ]
-    assert lines(ada, "build") == ["build [blocked]", "└─ design [running, ada] Design it"]
+    assert lines(ada, "build") == ["build [blocked]", "└─ design [running, ada] 'Design it'"]
     assert tree(ada, label=["x"]).roots == ("ship",)
     assert tree(ada, prefix="a").drawing == "alone [pending]"
 
@@ -80,8 +80,8 @@ def test_what_is_below_a_complete_task_is_drawn_only_if_asked_for(ada: Client) -
     complete(ada, "design")
     complete(ada, "build")
     assert lines(ada, "test") == ["test [pending]", "└─ build [complete]"]
-    assert lines(ada, "test", all=True)[-1] == "   └─ design [complete] Design it"
-    assert lines(ada, "build") == ["build [complete]", "└─ design [complete] Design it"]
+    assert lines(ada, "test", all=True)[-1] == "   └─ design [complete] 'Design it'"
+    assert lines(ada, "build") == ["build [complete]", "└─ design [complete] 'Design it'"]
 
 
 def test_a_need_that_was_deleted_was_complete(ada: Client) -> None:

@@ -68,7 +68,8 @@ def test_all_unmet_needs_are_named_and_the_one_that_will_not_clear_by_itself_com
     stage.clock.advance(180.0)
     found = why(stage, "top")
     assert found.because == (
-        "it needs m, which needs b (dead): it died 3 min ago after 1 failed attempt: out of memory;"
+        "it needs m, which needs b (dead): it died 3 min ago after 1 failed attempt:"
+        " 'out of memory';"
         " 3 of its needs are not complete"
     )
     assert found.clear == "retry it: interlock task retry b --agent NAME"
@@ -79,7 +80,7 @@ def test_all_unmet_needs_are_named_and_the_one_that_will_not_clear_by_itself_com
     assert shown[2:6] == [
         "needs        a (running): ada has worked on it for 3 min",
         "             m (blocked): it needs b",
-        "               b (dead): it died 3 min ago after 1 failed attempt: out of memory",
+        "               b (dead): it died 3 min ago after 1 failed attempt: 'out of memory'",
         "             c (pending): it waits for a worker",
     ]
 
@@ -234,7 +235,7 @@ def test_a_rest_says_how_long_and_why(stage: Testbed, ada: Client) -> None:
     found = why(stage, "t1")
     assert found.blocked
     assert found.because.startswith("it rests for ")
-    assert found.because.endswith(" after 1 failed attempt (no disk)")
+    assert found.because.endswith(" after 1 failed attempt ('no disk')")
     assert "min" not in found.because, "the clock of the store counts, not that on the wall"
     stage.clock.advance(80.0)
     assert why(stage, "t1").because == "it waits for a worker"
@@ -265,8 +266,8 @@ def test_what_is_over_says_how(stage: Testbed, ada: Client) -> None:
     done, failed, cancelled = (why(stage, task) for task in ("t1", "t2", "t3"))
     assert render(done) == "task/t1 is complete: ada completed it 0 s ago; nothing is left to do"
     assert (failed.state, failed.blocked) == ("failed", True)
-    assert failed.because == "it failed 0 s ago after 1 failed attempt: cannot be done"
-    assert cancelled.because == "it failed 0 s ago: cancelled by ada: not needed"
+    assert failed.because == "it failed 0 s ago after 1 failed attempt: 'cannot be done'"
+    assert cancelled.because == "it failed 0 s ago: 'cancelled by ada: not needed'"
 
 
 def test_a_task_that_is_not_there_is_not_blocked(stage: Testbed) -> None:

@@ -13,8 +13,8 @@ from typing import IO, TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from interlock.core.safe_text import quoted
-from interlock.core.validate import quote
+from interlock.core.safe_text import foreign, quoted
+from interlock.core.validate import command, quote
 from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, note, stoppable, write_json
 from interlock.faces.cli.connect import connected, speak_up
@@ -43,11 +43,12 @@ def join(parsed: Parsed) -> int:
         if joined.others and not parsed.common.json:
             many = "a session" if joined.others == 1 else f"{joined.others} sessions"
             note(
-                f"{joined.agent} is here already, with {many}: each is a holder of its own;"
-                f" see 'interlock agent show {quote(joined.agent)}'"
+                f"{foreign(joined.agent)} is here already, with {many}: each is a holder of its"
+                " own;"
+                f" see {command(f'interlock agent show {quote(joined.agent)}')}"
             )
         if not parsed.common.json and sys.stderr.isatty():
-            note(f"{joined.agent} joined; {lives}")
+            note(f"{foreign(joined.agent)} joined; {lives}")
             if sys.stdout.isatty():
                 note('to set it in one go: eval "$(interlock agent join ...)"')
         try:

@@ -17,16 +17,12 @@ from interlock.core.safe_text import printable, printable_lines
 from interlock.core.validate import span
 from interlock.errors import NotAllowed, NotAllowedYet
 from interlock.faces.cli.command import answer
+from interlock.faces.cli.connect import agent_variable
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.fleet.noun import AllowRequest, WorkTreeAllowed, WorkTreeDenied
 from interlock.settings import FILE, Settings
 from interlock.stores import file_of
 
-AGENT_VARIABLES = (
-    "CLAUDE_CODE_SESSION_ID", "CLAUDECODE", "CODEX_THREAD_ID", "CODEX_SANDBOX", "CURSOR_AGENT",
-    "GEMINI_CLI", "OPENCODE", "COPILOT_AGENT_SESSION_ID",
-)  # fmt: skip
-"""What coding agents set for the commands that they run."""
 _MOST_LINES = 200
 
 
@@ -89,11 +85,6 @@ def refuse_coding_agent() -> None:
             f"a coding agent runs this command ({variable} is set), and what a work tree brings"
             " along is allowed by a person: ask yours to do it in a terminal of their own"
         )
-
-
-def agent_variable() -> str:
-    """The variable of a coding agent that runs this command; empty if none is set."""
-    return next((name for name in AGENT_VARIABLES if os.environ.get(name)), "")
 
 
 def unallowed(folder: str) -> Iterator[Unallowed]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from interlock import store_location, stores, work_tree
 from interlock.core import keys, validate
-from interlock.core.safe_text import printable
+from interlock.core.safe_text import foreign, printable
 from interlock.core.wait import AGENT_CALLER, NAMED_CALLER, SESSION_CALLER
 from interlock.errors import BadInput, Lapsed, NotAllowed
 from interlock.faces.cli.command import note
@@ -26,6 +26,13 @@ from interlock.stores import file_of, is_network, open_store
 if TYPE_CHECKING:
     from interlock.client import Fleet
     from interlock.store import Store, StoreMark
+
+
+OF_AGENTS = (
+    "CLAUDE_CODE_SESSION_ID", "CLAUDECODE", "CODEX_THREAD_ID", "CODEX_SANDBOX", "CURSOR_AGENT",
+    "GEMINI_CLI", "OPENCODE", "COPILOT_AGENT_SESSION_ID",
+)  # fmt: skip
+"""Variables that coding agents set for the commands that they run."""
 
 
 class CommandIdentity:
@@ -59,6 +66,16 @@ def person_name() -> str:
         return f"person:{getpass.getuser()}"
     except (OSError, KeyError):  # a container may run under a number without a name
         return f"person:{os.getuid()}"
+
+
+def proven_person() -> str:
+    """The name of the person who runs this command; empty if a coding agent does."""
+    return "" if agent_variable() else person_name()
+
+
+def agent_variable() -> str:
+    """The variable of a coding agent that runs this command; empty if none is set."""
+    return next((name for name in OF_AGENTS if os.environ.get(name)), "")
 
 
 def _inside(caller: str) -> str:
@@ -105,7 +122,7 @@ def opened(
     if is_network(place):
         hush()
     store = open_store(place, create=create and url is not None, filling=filling)
-    fleet = begun(store, **options)
+    fleet = begun(store, person=proven_person, **options)
     fleet.context.runner.via = "cli"
     return fleet
 
@@ -125,7 +142,7 @@ def _tell_if_moved(store: Store) -> None:
     """A moved store shows old data; the store itself refuses changes."""
     mark: StoreMark | None = getattr(store, "mark_at_opening", None)
     if mark is not None and mark.state == "moved":
-        note(f"this store was moved to {mark.place}; what it shows is as old as that")
+        note(f"this store was moved to {foreign(mark.place)}; what it shows is as old as that")
 
 
 def hush() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from interlock.core import validate
 from interlock.core.outcomes import Fenced
+from interlock.core.safe_text import foreign
 from interlock.errors import BadDuration
 from interlock.runtime.operation import Field
 
@@ -74,7 +75,7 @@ def own_grant(request: object, outcome: object, you: str) -> str:
     """
     if you not in _holders(outcome) or isinstance(outcome, Fenced):
         return ""
-    return f"{you} is you{_remedy(request)}"
+    return f"{foreign(you)} is you{_remedy(request)}"
 
 
 def _remedy(request: object) -> str:

@@ -8,7 +8,7 @@ from interlock.core.safe_text import printable
 from interlock.core.validate import closest_names
 from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, write
-from interlock.faces.cli.connect import connected
+from interlock.faces.cli.connect import connected, proven_person
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.hooks.hosts import HOSTS
 
@@ -50,12 +50,16 @@ def prime(parsed: Parsed) -> int:
 def wake(parsed: Parsed) -> int:
     """Write to the inbox of an agent."""
     from interlock.core import validate
+    from interlock.faces.hooks.git import agent_here
     from interlock.faces.hooks.wake import wake
 
     request: WakeRequest = parsed.request
     with connected(parsed) as fleet:
         text = validate.text(request.say, "text", validate.REASON_LIMIT)
-        return answer(parsed, wake(fleet, validate.agent_name(request.name), text))
+        sender = fleet.context.agent or agent_here() or proven_person()
+        if text and not sender:
+            raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
+        return answer(parsed, wake(fleet, validate.agent_name(request.name), text, sender))
 
 
 def setup(parsed: Parsed) -> int:

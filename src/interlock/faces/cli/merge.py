@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.core import validate
-from interlock.core.safe_text import printable
+from interlock.core.safe_text import foreign, printable
 from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, note, stoppable
 from interlock.faces.cli.connect import CommandIdentity, opened, speak_up, tell
@@ -31,7 +31,10 @@ def serve(parsed: Parsed) -> int:
     with _session(parsed, request.ttl) as fleet:
         tests = " ".join(map(printable, request.command or request.guard))
         behind = f"behind {tests}" if tests else "without a test"
-        serving = f"serving {request.target} as {fleet.context.agent}, {behind}; stop with Ctrl-C"
+        serving = (
+            f"serving {foreign(request.target)} as {foreign(str(fleet.context.agent))}, {behind};"
+            " stop with Ctrl-C"
+        )
         if tests or request.unguarded:
             note(serving)
         outcome = fleet.merges.serve(
@@ -55,7 +58,10 @@ def watch_branch(parsed: Parsed) -> int:
     request: BranchWatch = parsed.request
     with _session(parsed, request.ttl) as fleet:
         if not request.once:
-            note(f"watching {request.branch} as {fleet.context.agent}; stop with Ctrl-C")
+            note(
+                f"watching {foreign(request.branch)} as {foreign(str(fleet.context.agent))}; stop"
+                " with Ctrl-C"
+            )
         outcome = fleet.branches.watch(
             request.branch,
             remote=request.remote,

@@ -11,6 +11,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from interlock.core.validate import command, quote
 from interlock.faces.cli.command import LOOK, Stopped, answer, is_read, note, stoppable, write
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed
@@ -86,7 +87,10 @@ def _left(fleet: Fleet, request: QueryAsk, waited: float) -> str:
     usual = fleet.context.settings.query(request.who, request.type) or TIMEOUT
     timeout = usual if request.timeout is None else duration(request.timeout, "timeout")
     stays = f"{request.id} stays open for up to {max(timeout - waited, 0.0):.0f} s"
-    return f"interrupted; {stays}: 'interlock cancel {request.id}', or ask again with this --id"
+    return (
+        f"interrupted; {stays}: {command(f'interlock cancel {quote(request.id)}')}, or ask again"
+        " with this --id"
+    )
 
 
 def inbox(parsed: Parsed) -> int:

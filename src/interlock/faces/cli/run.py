@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from interlock.core import validate
-from interlock.core.safe_text import quoted
+from interlock.core.safe_text import foreign, one_line, quoted
+from interlock.core.validate import REASON_LIMIT
 from interlock.core.wait import SESSION_CALLER, caller_name
 from interlock.errors import BadInput, InterlockError, Lapsed, Lost, Unavailable
 from interlock.faces.cli.child import NOT_EXECUTABLE, NOT_FOUND, Child
@@ -317,8 +318,8 @@ class _Guard:
 
     def _obey(self, stop: StopNotice) -> None:
         """In the listening thread: before the program runs, a signal ends the wait for grants."""
-        why = f": {stop.reason}" if stop.reason else ""
-        note(f"{stop.sender} asked {quoted(self._command[0])} to stop{why}")
+        why = f": {foreign(one_line(stop.reason), REASON_LIMIT)}" if stop.reason else ""
+        note(f"{foreign(stop.sender)} asked {quoted(self._command[0])} to stop{why}")
         self._asked.append(stop)
         if self._stopped_by_message is not None:
             self._stopped_by_message()
@@ -334,7 +335,10 @@ class _Guard:
         if not locked:
             return Lapsed(f"the session could not be kept alive{cause}; the program was ended")
         if (note := next((h.broken for h in self.holding if h.broken), None)) is not None:
-            return Lost(f"{note.by} ended {self._held}: {note.reason}; the program was ended")
+            return Lost(
+                f"{foreign(note.by)} ended {self._held}: {foreign(note.reason)}; the program was"
+                " ended"
+            )
         first = min(leases, key=lambda lease: lease.ends)
         if not first.renewable and first.ends <= now:
             most = validate.span(first.write.ttl)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.core import validate
+from interlock.core.safe_text import foreign
 from interlock.faces.cli.command import note
 from interlock.faces.cli.connect import CommandIdentity
 from interlock.faces.cli.parse import Parsed
@@ -59,7 +60,7 @@ async def _serve(identity: CommandIdentity, request: RequestServe) -> int:
     async with await connected(identity) as fleet:
         await drive_async(fleet.context.requests.begin(fleet.context.me().actor), fleet.store)
         program = ClaimedProgram(fleet, identity, request.command, outputs=OUTPUTS, limit=limit)
-        note(f"serving as {fleet.context.agent}; stop with Ctrl-C")
+        note(f"serving as {foreign(str(fleet.context.agent))}; stop with Ctrl-C")
         await fleet.requests.serve(
             lambda each: _run(program, each),
             can=request.can,

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.core import validate
+from interlock.core.safe_text import foreign
 from interlock.errors import BadInput, Changed, Unavailable
 from interlock.faces.cli.child import NOT_EXECUTABLE, NOT_FOUND
 from interlock.faces.cli.command import answer, answer_to, note
@@ -97,7 +98,7 @@ async def _run(parsed: Parsed, request: TaskRun) -> int:
 async def _work(fleet: Fleet, request: TaskRun, runs: _TaskRuns) -> int:
     """A worker, until it is asked to stop."""
     worker = fleet.tasks.work(can=request.can, concurrency=request.jobs, ttl=request.ttl)
-    note(f"working as {fleet.context.agent}; stop with Ctrl-C")
+    note(f"working as {foreign(str(fleet.context.agent))}; stop with Ctrl-C")
     await worker.serve(lambda claim: runs.handle(claim, worker))
     return runs.unstarted
 
@@ -117,7 +118,7 @@ async def _once(fleet: Fleet, runs: _TaskRuns) -> int:
             return answer_to(str(fleet.context.agent), runs.parsed, no.outcome)
         except asyncio.CancelledError:
             if claimed:  # else it was still waiting for a task
-                note(f"the program was ended, and task {claimed} waits for another worker")
+                note(f"the program was ended, and task {foreign(claimed)} waits for another worker")
             raise
 
 
@@ -157,7 +158,10 @@ class _TaskRuns:
         if worker is not None:
             worker.stop(why)
         await claim.release()
-        note(f"{why}; task {claim.task} is back in the queue; check its name, PATH and rights")
+        note(
+            f"{why}; task {foreign(claim.task)} is back in the queue; check its name, PATH and"
+            " rights"
+        )
         return self.unstarted
 
     def _say(self, outcome: Any, why: str = "") -> None:  # noqa: ANN401 - any outcome

@@ -18,8 +18,8 @@ import os
 from typing import TYPE_CHECKING
 
 from interlock import store_location
-from interlock.core.safe_text import one_line
-from interlock.core.validate import span
+from interlock.core.safe_text import foreign, one_line
+from interlock.core.validate import quote, span
 from interlock.errors import InterlockError, StoreMissing
 from interlock.faces.hooks import hosts
 from interlock.faces.hooks.event import HookEvent
@@ -141,18 +141,23 @@ def _reserve(
 
 
 def _refusal(got: r.ReservationConflict, now: float) -> str:
-    """The words of a refusal: the holder, its reason, since when, and what to do."""
-    from interlock.faces.hooks.notices import MOST
+    """The words of a refusal: the holder, since when, its reason, and what to do."""
+    from interlock.faces.hooks.notices import MOST, given_reason
 
-    holder, path = one_line(got.holder), one_line(got.witness)
-    why = f" ({one_line(got.reason)[:200]})" if got.reason else ""
     ends = "" if got.expires_in is None else f", for at most {span(got.expires_in)} more"
-    return (
-        f"interlock: {path} is reserved by {holder}{why} since {span(now - got.since)} ago{ends}."
-        " Do not write it in another way. Edit another file first, or wait for it:"
-        f" interlock reserve '{path}' --on-conflict queue; or ask: interlock query {holder}"
-        f" 'When are you done with {path}?'"
-    )[:MOST]
+    first = (
+        f"interlock: {foreign(got.witness)} is reserved by {foreign(got.holder)}"
+        f" since {span(now - got.since)} ago{ends}."
+    )
+    then = "Do not write it in another way. Edit another file first"
+    wait = (
+        f"{then}, or wait for it: interlock reserve {quote(one_line(got.witness))} --on-conflict"
+        " queue"
+    )
+    ask = f"{wait}; or ask: interlock query {quote(one_line(got.holder))} 'When are you done?'"
+    head = "\n".join([first, *given_reason(got.reason)])
+    fitting = [each for each in (ask, wait, then) if len(f"{head}\n{each}".encode()) <= MOST]
+    return "\n".join([head, *fitting[:1]])
 
 
 # Start and end.
@@ -170,7 +175,7 @@ def start(host: Host, event: HookEvent) -> HookAnswer:
         begin_counting(fleet, host, event)
         if event.means == hosts.SUB_START:
             name = event.agent(host)
-            text = f"You are agent {name!r} of Interlock; files that others reserved are refused."
+            text = f"You are agent {foreign(name)} of Interlock; what others reserved is refused."
             return hosts.context(host, event.named, text)
         return hosts.context(host, event.named, primer(fleet, host.name))
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from interlock import git_command
-from interlock.core.safe_text import one_line
+from interlock.core.safe_text import foreign, one_line
 from interlock.core.validate import span
 from interlock.errors import BadInput, InterlockError, StoreMissing
 from interlock.faces.hooks.actions import EDITING
@@ -89,7 +89,7 @@ def git_hooks(root: str, command: str, notes: list[str], *, remove: bool) -> Ite
             continue
         if managed and not ours:
             notes.append(
-                f"core.hooksPath is {managed}: its hooks belong to another tool;"
+                f"core.hooksPath is {foreign(managed)}: its hooks belong to another tool;"
                 f" add this line to its {name} hook: {command} hook git {name}"
             )
             continue
@@ -138,6 +138,7 @@ def agent_here() -> str:
 def _check(name: str) -> int:
     from interlock import store_location
     from interlock.client import begun
+    from interlock.faces.hooks.notices import given_reason
     from interlock.nouns.reservations import repository
     from interlock.stores import open_store
 
@@ -162,14 +163,10 @@ def _check(name: str) -> int:
             return 0
         if reason := os.environ.get("INTERLOCK_OVERRIDE", "").strip():
             fleet.reservations.override(*[each.witness for each in found], reason=reason)
-            sys.stderr.write(f"interlock: overridden and recorded: {one_line(reason)}\n")
+            sys.stderr.write(f"interlock: overridden and recorded: {foreign(one_line(reason))}\n")
             return 0
         now = fleet.context.runner.clock.wall()
-        said = [
-            f"  {one_line(each.witness)}: reserved by {one_line(each.holder)}"
-            f"{f' ({one_line(each.reason)})' if each.reason else ''} since {span(now - each.since)}"
-            for each in found
-        ]
+        said = [line for each in found for line in (_said(each, now), *given_reason(each.reason))]
     sys.stderr.write(
         f"interlock: this {name[4:]} has files that another agent has reserved:\n"
         + "\n".join(said)
@@ -178,6 +175,11 @@ def _check(name: str) -> int:
         + ("" if agent else "if one of them is you: INTERLOCK_AGENT='YOUR NAME' git ...\n")
     )
     return 1
+
+
+def _said(each: r.ReservationOverlap, now: float) -> str:
+    by = f"reserved by {foreign(each.holder)} since {span(now - each.since)}"
+    return f"- {foreign(each.witness)}: {by}"
 
 
 def _own(each: r.ReservationOverlap, agent: str) -> bool:
@@ -203,8 +205,8 @@ class _Changed(NamedTuple):
 
 
 def _staged() -> _Changed:
-    files = list(changed_files(_said("diff", "--cached", "--no-ext-diff", *RAW)))
-    return _Changed(_outside_stores(files), store_files(_said, files))
+    files = list(changed_files(_printed("diff", "--cached", "--no-ext-diff", *RAW)))
+    return _Changed(_outside_stores(files), store_files(_printed, files))
 
 
 def _pushed(lines: str) -> _Changed:
@@ -222,7 +224,7 @@ def _pushed(lines: str) -> _Changed:
         _, local, _, remote = words
         known = [] if set(remote) == {"0"} or not _has_commit(remote) else [remote]
         log = ("log", "-c", "--root", "--no-ext-diff", *RAW, "--format=", local)
-        files = list(changed_files(_said(*log, "--not", *known, "--remotes", "--")))
+        files = list(changed_files(_printed(*log, "--not", *known, "--remotes", "--")))
         found |= dict.fromkeys(_outside_stores(files))
         of_store += _stores_pushed(local, known, files)
     return _Changed(list(found), tuple(of_store))
@@ -234,12 +236,14 @@ def _stores_pushed(local: str, known: list[str], files: Sequence[TrackedFile]) -
     A merge may bring them from a branch of the remote.
     """
     if known:
-        return store_files(_said, changed_files(_said("diff-tree", "-r", *RAW, *known, local)))
-    if not store_files(_said, files):
+        return store_files(
+            _printed, changed_files(_printed("diff-tree", "-r", *RAW, *known, local))
+        )
+    if not store_files(_printed, files):
         return ()
     paths = {each.path for each in files}
-    last = listed_files(_said("ls-tree", "-r", "-z", "--full-tree", local))
-    return store_files(_said, [each for each in last if each.path in paths])
+    last = listed_files(_printed("ls-tree", "-r", "-z", "--full-tree", local))
+    return store_files(_printed, [each for each in last if each.path in paths])
 
 
 def _outside_stores(files: Iterable[TrackedFile]) -> list[str]:
@@ -249,11 +253,11 @@ def _outside_stores(files: Iterable[TrackedFile]) -> list[str]:
 def tracked_store_files(root: str) -> tuple[str, ...]:
     """The files of a store that git tracks in a worktree."""
     return store_files(
-        partial(_said, folder=root), listed_files(git_answer(root, "ls-files", "-s", "-z"))
+        partial(_printed, folder=root), listed_files(git_answer(root, "ls-files", "-s", "-z"))
     )
 
 
-def _said(*words: str, given: str = "", folder: str = ".") -> str:
+def _printed(*words: str, given: str = "", folder: str = ".") -> str:
     return os.fsdecode(run_git(folder, *words, given=os.fsencode(given)))
 
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from interlock.core.safe_text import one_line
+from interlock.core.safe_text import foreign
 from interlock.faces.hooks.actions import connected, join
 from interlock.faces.hooks.event import HookEvent
 from interlock.faces.hooks.hosts import HookAnswer, Host
@@ -41,8 +41,8 @@ _FIRST = 5.0
 _PAUSE = 2.0
 """Seconds between two looks at mail that waits."""
 _LISTED = 20
-_LONGEST = 300
-"""Characters of a line."""
+_NAMED, _SHORT = 3, 40
+"""The most senders that a line names, and characters of a name."""
 
 
 def watch(host: Host, say: Callable[[str], None]) -> HookAnswer:
@@ -99,8 +99,10 @@ def _new(fleet: Fleet, event: HookEvent, told: set[str]) -> list[Received]:
 
 def _line(new: list[Received]) -> str:
     """One line for the model; each further one would be an event of its own."""
-    senders = ", ".join(dict.fromkeys(each.sender for each in new))
+    senders = list(dict.fromkeys(each.sender for each in new))
+    named = ", ".join([foreign(each, _SHORT) for each in senders[:_NAMED]])
+    others = f" and {len(senders) - _NAMED} more" if len(senders) > _NAMED else ""
     asked = "one asks you to stop; " if any(each.kind == "stop" for each in new) else ""
     many = "1 message waits" if len(new) == 1 else f"{len(new)} messages wait"
-    said = f"interlock: {many} for you, from {senders}; {asked}read them: interlock inbox --ack"
-    return one_line(said)[:_LONGEST]
+    from_whom = f"from {named}{others}; {asked}read them: interlock inbox --ack"
+    return f"interlock: {many} for you, {from_whom}"

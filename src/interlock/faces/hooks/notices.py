@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from interlock.core import keys
-from interlock.core.safe_text import all_printable, one_line
+from interlock.core.safe_text import all_foreign, bars, foreign
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -30,6 +30,8 @@ _LISTED = 20
 """New messages that are looked at."""
 _FILES = 8
 """Files that one answer names."""
+_REASON = 160
+"""Characters of a reason."""
 _REMEMBERED = 100
 
 
@@ -77,7 +79,7 @@ def unread_messages(
         asked = [each for each in asked if each.id not in state.left]
     if asked and stops != "never":
         last, data = asked[-1], asked[-1].data
-        reason = one_line(data)[:200] if isinstance(data, str) else ""
+        reason = data if isinstance(data, str) else ""
         ids = [each.id for each in asked] if stops == "once" else []
         remember = partial(_leave_unread, state, ids)
         yield Notice(words.stop(last.sender, reason), remember, needed=True)
@@ -98,11 +100,16 @@ def _waiting(agent: str) -> Op[bool]:
     return any(snapshot.ranges[each] for each in (mine, topics))
 
 
+def given_reason(reason: str) -> list[str]:
+    """The reason of a reservation, on lines of its own."""
+    return bars(reason, lines=2, characters=_REASON) if reason else []
+
+
 def _text(message: Received) -> str:
     from interlock.nouns.messages.text import received
     from interlock.runtime.text import Paint
 
-    return received(all_printable(message), Paint(colour=False))
+    return received(all_foreign(message), Paint(colour=False))
 
 
 def _leave_unread(state: HookState, ids: list[str], _cut: bool) -> None:
@@ -137,8 +144,8 @@ def foreign_writes(fleet: Fleet, place: ReservedRepository, state: HookState) ->
         each = _holder_of(fleet, place, path)
         if each is None or known.get(path) == (each.holder, looks):
             continue
-        why = f" ({one_line(each.reason)[:80]})" if each.reason else ""
-        text = f"- {one_line(path)}: reserved by {one_line(each.holder)}{why}"
+        text = f"- {foreign(path)}: reserved by {foreign(each.holder)}"
+        text = "\n".join([text, *given_reason(each.reason)])
         yield Notice(text if named else f"{_HEAD}\n{text}", partial(_report, state, path, looks))
         named += 1
         if named == _FILES:

@@ -6,12 +6,12 @@ counted as bytes by four: every session pays for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from interlock import registry
 from interlock.core import keys
-from interlock.core.safe_text import one_line
+from interlock.core.safe_text import foreign, one_line
 from interlock.core.validate import quote
 from interlock.nouns.reservations import repository
 from interlock.steps import Op, Read, drive
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 TOKENS = 700
 _NAMED = 5
+_PATTERNS, _SHORT = 3, 40
+"""The most patterns of a reservation, and characters of a name."""
 _COUNTED = 100
 
 _MERGE = (
@@ -60,21 +62,21 @@ def tokens(text: str) -> int:
 
 def _facts(fleet: Fleet, agent: str) -> Iterator[str]:
     place = repository.find()
-    head = f"You share the repository {one_line(place.name)} with other agents, through Interlock."
+    head = f"You share the repository {foreign(place.name)} with other agents, through Interlock."
     if agent:
-        head += f" You are {one_line(agent)}: give --agent {quote(one_line(agent))} to commands."
+        head += f" You are {foreign(agent)}: give --agent {quote(one_line(agent))} to commands."
     yield head
     others, unread, ready = drive(_counts(agent), fleet.store)
-    yield f"Other agents here: {_some(others)}."
+    yield f"Other agents here: {_some(_named([each]) for each in others)}."
     waits = [f"{unread} unread messages" if unread else "", f"{ready} tasks ready" if ready else ""]
     yield f"Waiting for you: {', '.join(filter(None, waits)) or 'nothing'}."
     found = fleet.reservations.list(limit=_COUNTED)
     mine = [each for each in found if each.holder == agent]
     theirs = [each for each in found if each.holder != agent and each.state == "reserved"]
     if mine:
-        yield f"You have reserved: {_some(' '.join(each.patterns) for each in mine)}."
+        yield f"You have reserved: {_some(_named(each.patterns) for each in mine)}."
     if theirs:
-        said = (f"{each.holder}: {' '.join(each.patterns)}" for each in theirs)
+        said = (f"{_named([each.holder])}: {_named(each.patterns)}" for each in theirs)
         yield f"Reserved by others, so your edits there are refused: {_some(said)}."
 
 
@@ -95,8 +97,14 @@ def _counts(agent: str) -> Op[tuple[list[str], int, int]]:
     return others, len(snapshot.ranges[mail]) if agent else 0, len(snapshot.ranges[ready])
 
 
-def _some(texts: Iterator[str] | list[str]) -> str:
-    found = [one_line(text)[:80] for text in texts]
+def _named(names: Sequence[str]) -> str:
+    """Names of others, shortened; of several the first ones."""
+    more = " ..." if len(names) > _PATTERNS else ""
+    return " ".join([foreign(each, _SHORT) for each in names[:_PATTERNS]]) + more
+
+
+def _some(texts: Iterable[str]) -> str:
+    found = list(texts)
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return (", ".join(found[:_NAMED]) or "none") + more
 
@@ -105,6 +113,7 @@ def _bounded(lines: list[str]) -> str:
     text = "\n".join(lines)
     while tokens(text) > TOKENS:  # long names: the facts are cut, the commands stay
         longest = max(range(len(lines) - len(_COMMANDS) - 2), key=lambda at: len(lines[at]))
-        lines[longest] = lines[longest][: max(20, len(lines[longest]) // 2)]
+        cut = lines[longest][: max(20, len(lines[longest]) // 2)]
+        lines[longest] = f"{cut}'" if cut.count("'") % 2 else cut  # what stood in quotes still does
         text = "\n".join(lines)
     return text

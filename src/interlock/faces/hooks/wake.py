@@ -16,7 +16,8 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from interlock.core.safe_text import one_line
+from interlock.core.safe_text import bars, foreign
+from interlock.core.validate import quote
 from interlock.faces.hooks.event import HookEvent
 from interlock.faces.hooks.hosts import HOSTS
 from interlock.nouns.fleet.hosts_noun import NotWoken, Woken
@@ -25,21 +26,27 @@ if TYPE_CHECKING:
     from interlock.client import Fleet
 
 TEXT = "Messages of other agents wait for you: run 'interlock inbox --ack'."
+_OWN_NAME = "interlock"
+"""The sender of the hint, which no agent can have as its name."""
 _PATIENCE = 2.0
 
 
-def wake(fleet: Fleet, agent: str, text: str = "") -> Woken | NotWoken:
-    """Write to the inbox of the agent's session on this host."""
+def wake(fleet: Fleet, agent: str, text: str = "", sender: str = "") -> Woken | NotWoken:
+    """Write to the inbox of the agent's session on this host: a hint, or what a sender says."""
     here = [each for each in fleet.agents.list() if each.agent == agent and each.state == "alive"]
     if not here:
-        hint = f"see 'interlock agent list'; a message waits for it: interlock send {agent} TEXT"
+        hint = (
+            f"see 'interlock agent list'; a message waits for it: interlock send {quote(agent)}"
+            " TEXT"
+        )
         return NotWoken(agent=agent, reason="no session of this name lives", clear=hint)
     session, host = _host_session(here[-1].metadata)
     sockets = list(_sockets(agent, session))
+    said = "\n".join([f"{foreign(sender)} says:", *bars(text)]) if text else TEXT
     last = "" if host == "claude" or not host else f"{HOSTS[host].title} cannot be woken"
     for path, token in sockets:
         try:
-            _write(path, token, one_line(text) or TEXT)
+            _write(path, token, said, sender if text else _OWN_NAME)
         except OSError as error:
             last = f"its inbox does not answer: {error}"
             continue
@@ -74,13 +81,13 @@ def _sockets(agent: str, session: str) -> Iterator[tuple[str, str]]:
             yield path, str(found.get("messagingToken") or "")
 
 
-def _write(path: str, token: str, text: str) -> None:
+def _write(path: str, token: str, text: str, sender: str) -> None:
     lines: list[dict[str, Any]] = [{"type": "auth", "token": token}] if token else []
     lines.append(
         {
             "type": "user",
             "msg_id": str(uuid.uuid4()),
-            "from": "interlock",
+            "from": sender,
             "priority": "next",
             "message": {"role": "user", "content": text},
         }

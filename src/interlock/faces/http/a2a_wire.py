@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET, Struct
 
-from interlock.core.safe_text import one_line, quoted
+from interlock.core.safe_text import foreign, one_line, quoted
 from interlock.nouns.tasks.rules import is_cancelled
 
 if TYPE_CHECKING:
@@ -313,12 +313,15 @@ def _says(view: TaskView, state: str) -> str:
     """What there is to say about a state, in words."""
     if state == "working":
         far = "" if view.progress is None else f" ({view.progress:.0%})"
-        return f"{view.holder} works on it{far}{f': {view.doing}' if view.doing else ''}"
+        return (
+            f"{foreign(view.holder)} works on"
+            f" it{far}{f': {foreign(view.doing)}' if view.doing else ''}"
+        )
     if state in ENDED - {"completed"}:
         error = view.error if isinstance(view.error, str) else ""
         return view.reason or error or f"the task is {view.state}"
     if state == "submitted" and view.reason:
-        return f"attempt {view.attempts} failed: {view.reason}"
+        return f"attempt {view.attempts} failed: {foreign(view.reason)}"
     return ""
 
 

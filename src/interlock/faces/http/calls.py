@@ -51,7 +51,7 @@ class Call:
         """The client that the request acts through."""
         clients, actor = self._server.clients, self._actor
         if actor.session:
-            return clients.of_session(actor.session).fleet
+            return clients.of_session(actor.session, actor.agent).fleet
         return clients.of_agent(actor.agent)
 
     def run(self) -> Any:  # noqa: ANN401 - as the operation answers
@@ -61,7 +61,7 @@ class Call:
         permit(actor.caller, endpoint.operation, self._asked, clients.reader(), changes=changes)
         waits = endpoint.joins(self._asked)
         if actor.session and waits:
-            with clients.of_session(actor.session).kept() as fleet:
+            with clients.of_session(actor.session, actor.agent).kept() as fleet:
                 return self._act(fleet)
         if waits:
             with clients.joined(actor.agent) as fleet:

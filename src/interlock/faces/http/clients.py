@@ -166,13 +166,15 @@ class Clients:
         """A client with a session of its own, which its user closes."""
         return self._begun(self.store, agent, via, ttl=ttl, caller=SESSION_CALLER)
 
-    def of_session(self, session: str) -> SessionClient:
-        """The client of a session; an error if it has expired."""
+    def of_session(self, session: str, agent: str) -> SessionClient:
+        """The client of a session of this agent; an error if it has expired."""
         with self._lock:
             store = self.store
             found = self._by_session.pop(session, None)
         if found is None or found.fleet.closed:
-            fleet = self._begun(store, None, self._via, session=session, caller=SESSION_CALLER)
+            fleet = self._begun(
+                store, None, self._via, session=session, caller=SESSION_CALLER, person=agent
+            )
             found = SessionClient(fleet)
         with self._lock:
             self._by_session[session] = found
@@ -199,9 +201,18 @@ class Clients:
         caller = AGENT_CALLER + os.uname().nodename
         return self._begun(store, agent or None, self._via, caller=caller, **options)
 
-    def _begun(self, store: Store, agent: str | None, via: str, **options: Any) -> Fleet:  # noqa: ANN401
+    def _begun(
+        self,
+        store: Store,
+        agent: str | None,
+        via: str,
+        *,
+        person: str = "",
+        **options: Any,  # noqa: ANN401
+    ) -> Fleet:
         """A client for callers, who may be on another host."""
-        fleet = begun(store, agent, key=self._key, shared=True, **options)
+        name = person or agent or ""
+        fleet = begun(store, agent, key=self._key, shared=True, person=lambda: name, **options)
         fleet.context.runner.via = via
         fleet.context.looks = False
         return fleet

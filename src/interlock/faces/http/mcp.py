@@ -320,7 +320,7 @@ class McpSessions:
 
     def _made(self, caller: Caller, name: str, *, named: bool, expired: bool = False) -> McpSession:
         if name:
-            require_speaker(caller, validate.own_agent_name(name))
+            require_speaker(caller, validate.own_agent_name(name, proven=caller.agent))
         agent = ConnectedAgent(
             self._tools,
             self._connect,

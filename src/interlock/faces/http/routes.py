@@ -212,8 +212,8 @@ class Routes:
         server = self._server
 
         def beat() -> object:
-            session, _ = server.handles.session(caller, handle)
-            return server.clients.of_session(session).beat()
+            session, agent = server.handles.session(caller, handle)
+            return server.clients.of_session(session, agent).beat()
 
         return json_reply(*answer(await server.in_thread(beat)))
 

@@ -31,6 +31,7 @@ from interlock.faces.cli.connect import (
     hush,
     opened,
     person_name,
+    proven_person,
     speak_up,
     url_of,
 )
@@ -129,7 +130,7 @@ def _server(parsed: Parsed, request: UpRequest) -> WebServer:
     from interlock.faces.http.parts import branch_works
 
     identity = CommandIdentity(parsed.common, anew=True)
-    agent = validate.own_agent_name(request.name or person_name())
+    agent = _page_name(request.name)
     place = identity.store or store_location.find_store()
     if is_network(place):
         hush()
@@ -143,6 +144,11 @@ def _server(parsed: Parsed, request: UpRequest) -> WebServer:
         **branch_works(request.watch_branch, os.getcwd(), clients),
     }
     return server
+
+
+def _page_name(given: str | None) -> str:
+    """The agent that the page acts as: the person in front of it, unless a name is given."""
+    return validate.own_agent_name(given, proven=proven_person()) if given else person_name()
 
 
 def _access(request: UpRequest, agent: str, tokens: StoreTokens) -> Access:
@@ -164,12 +170,13 @@ def _access(request: UpRequest, agent: str, tokens: StoreTokens) -> Access:
 
 def _tokens(parsed: Parsed, request: UpRequest) -> int:
     """Make, list or revoke tokens."""
+    from interlock.faces.hooks.git import agent_here
     from interlock.nouns.fleet import server_service as service
 
     if sum((request.token is not None, request.list_tokens, request.revoke is not None)) > 1:
         raise BadInput("give one of --token, --list-tokens and --revoke")
     identity = CommandIdentity(parsed.common)
-    agent = validate.own_agent_name(identity.agent or person_name())
+    agent = identity.agent or proven_person() or agent_here() or None
     with opened(identity.store, agent=agent, join=False, create=False) as fleet:
         runner, actor = fleet.context.runner, fleet.context.identity.actor
         op: Op[Any]

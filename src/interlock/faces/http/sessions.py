@@ -55,7 +55,7 @@ class Handles:
 
     def begin(self, caller: Caller, asked: SessionRequest) -> dict[str, Any]:
         """Begin a session; the answer is that of ``agent join``, with the handle."""
-        agent = validate.own_agent_name(asked.agent or caller.agent)
+        agent = validate.own_agent_name(asked.agent or caller.agent, proven=caller.agent)
         require_speaker(caller, agent)
         ttl = validate.duration(asked.ttl, "ttl")
         if ttl > LONGEST_TTL:
@@ -79,8 +79,8 @@ class Handles:
 
     def end(self, caller: Caller, handle: str) -> Any:  # noqa: ANN401 - as ``agent leave`` answers
         """End a session, which releases what it holds."""
-        session, _ = self.session(caller, handle)
-        fleet = self._clients.of_session(session).fleet
+        session, agent = self.session(caller, handle)
+        fleet = self._clients.of_session(session, agent).fleet
         left = fleet.agents.leave()
         self.forget(session)
         return left

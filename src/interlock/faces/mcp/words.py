@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from interlock.core.safe_text import all_printable, one_line, printable
+from interlock.core.safe_text import all_foreign, bars, foreign, one_line
 from interlock.errors import InterlockError
 from interlock.faces.mcp.tools import McpTool, in_argument_words, tool_name
 from interlock.runtime.text import Paint, render
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 LONGEST = 16_000
 """Characters of an answer: about 4,000 tokens."""
 _LONGEST_MAIL = 2_000
+_STOP_LINES, _STOP_LONG = 3, 200
+"""The most lines and characters of the reason of a stop."""
 _MESSAGES = 3
 """New messages that an answer brings along; the others are counted."""
+_BAR = "  | "
 _COMMAND = re.compile(r"interlock ([a-z]+)(?: ([a-z]+))?")
 
 INSTRUCTIONS = (
@@ -93,11 +96,13 @@ NEXT = {
 def told(outcome: Any, tool: McpTool, tools: Collection[str], you: str) -> str:  # noqa: ANN401 - any outcome
     """An outcome as a model reads it."""
     text = render(outcome)
+    if type(outcome).__name__ == "AgentLog":  # a shell gets the lines as the agent wrote them
+        text = "\n".join(bars(text))
     if getattr(outcome, "exit_status", 0):
         text = in_tool_words(text, tool, tools)
-    step = NEXT.get(type(outcome).__name__, "").format(o=all_printable(outcome))
+    step = NEXT.get(type(outcome).__name__, "").format(o=all_foreign(outcome))
     if type(outcome).__name__ == "LockBusy" and outcome.holder == you:
-        step = _YOURS.format(o=outcome)
+        step = _YOURS.format(o=all_foreign(outcome))
     if type(outcome).__name__ == "Inbox" and outcome.messages:
         step = _after_reading(outcome.messages)
     return f"{_cut(text)}\n{step}" if step else _cut(text)
@@ -112,7 +117,14 @@ def refused(error: InterlockError, tool: McpTool, tools: Collection[str]) -> str
 
 def in_tool_words(text: str, tool: McpTool, tools: Collection[str]) -> str:
     """A text of Interlock about a call of this tool, with tools in place of their commands."""
-    return in_argument_words(_with_tools(text, tools), tool.fields)
+    return "\n".join(
+        [
+            line
+            if line.startswith(_BAR)
+            else in_argument_words(_with_tools(line, tools), tool.fields)
+            for line in text.split("\n")
+        ]
+    )
 
 
 def mail(new: Sequence[Received], seen: int, *, more: bool) -> str:
@@ -123,7 +135,7 @@ def mail(new: Sequence[Received], seen: int, *, more: bool) -> str:
     from interlock.nouns.messages.text import received
 
     plain = Paint(colour=False)
-    blocks = [received(all_printable(each), plain) for each in new[:_MESSAGES]]
+    blocks = [received(all_foreign(each), plain) for each in new[:_MESSAGES]]
     text = _cut("\n".join(blocks), _LONGEST_MAIL).replace(": interlock reply", ": reply")
     others = seen + len(new) - len(blocks)
     plus = "+" if more else ""
@@ -133,11 +145,10 @@ def mail(new: Sequence[Received], seen: int, *, more: bool) -> str:
 
 
 def stop(sender: str, reason: str) -> str:
-    """A request to end."""
-    why = f" ({one_line(reason)})" if reason else ""
-    return (
-        f"--- STOP: {printable(sender)} asks you to stop{why}; release what you hold, and end ---"
-    )
+    """A request to end, with its reason."""
+    head = f"--- STOP: {foreign(sender)} asks you to stop; release what you hold, and end ---"
+    why = bars(reason, lines=_STOP_LINES, characters=_STOP_LONG) if reason else []
+    return "\n".join([head, *why])
 
 
 def _after_reading(messages: Sequence[Received]) -> str:

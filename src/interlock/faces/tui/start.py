@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from interlock.core import validate
 from interlock.errors import BadInput
-from interlock.faces.cli.connect import CommandIdentity, hush, opened, person_name, shown, url_of
+from interlock.faces.cli.connect import (
+    CommandIdentity,
+    hush,
+    opened,
+    person_name,
+    proven_person,
+    shown,
+    url_of,
+)
 from interlock.faces.tui.views import VIEWS
 
 if TYPE_CHECKING:
@@ -44,7 +52,7 @@ def made(parsed: Parsed) -> TopApp:
         raise BadInput(f"{MISSING} ({error})") from None
     identity = CommandIdentity(parsed.common)
     agent = identity.agent or person_name()
-    validate.own_agent_name(agent)
+    validate.own_agent_name(agent, proven=proven_person())
     every = max(0.2, validate.duration(request.every, "every"))
     hush()
 

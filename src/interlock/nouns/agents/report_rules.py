@@ -30,6 +30,7 @@ from msgspec.structs import asdict, replace
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Event, Success, Write
+from interlock.core.safe_text import foreign
 from interlock.nouns.agents.session_rules import SessionLapsed
 
 ReportState: TypeAlias = Literal["idle", "waiting", "busy"]
@@ -180,7 +181,7 @@ def report_outcome(report: Report) -> Reported:
 
 def describe(report: Report) -> str:
     """The state as part of a sentence: ``busy with task/t1``."""
-    return f"{report.state} with {report.doing}" if report.doing else report.state
+    return f"{report.state} with {foreign(report.doing)}" if report.doing else report.state
 
 
 def _remembered(pace: float) -> float:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interlock.core.validate import quote
-from interlock.runtime.text import ago, lasting, state, table
+from interlock.core.validate import command, quote
+from interlock.runtime.text import ago, joined, lasting, state, table
 
 if TYPE_CHECKING:
     from interlock.nouns.agents import session_rules
@@ -26,7 +26,7 @@ def _joined(outcome: session_rules.Joined, _paint: Paint) -> str:
 
 
 def _left(outcome: session_rules.Left, paint: Paint) -> str:
-    gave = f"; released {', '.join(outcome.released)}" if outcome.released else ""
+    gave = f"; released {joined(outcome.released)}" if outcome.released else ""
     return f"{paint('green', 'left')} {outcome.session}{gave}"
 
 
@@ -49,7 +49,7 @@ def _no_death(outcome: session_rules.NoDeath, _paint: Paint) -> str:
 
 
 def _reported(outcome: Reported, paint: Paint) -> str:
-    can = f"; can {', '.join(outcome.can)}" if outcome.can else ""
+    can = f"; can {joined(outcome.can)}" if outcome.can else ""
     return f"{paint('green', outcome.status)}{_says(outcome).removeprefix(outcome.status)}{can}"
 
 
@@ -65,11 +65,11 @@ def _no_log(outcome: NoLog, _paint: Paint) -> str:
     if outcome.file:
         return (
             f"{outcome.agent} has no lines in a file {outcome.file};"
-            f" 'interlock agent log {quote(outcome.agent)} --files' lists its files"
+            f" {command(f'interlock agent log {quote(outcome.agent)} --files')} lists its files"
         )
     return (
         f"{outcome.agent} has no log;"
-        f" 'interlock agent log {quote(outcome.agent)} --upload -' adds to it"
+        f" {command(f'interlock agent log {quote(outcome.agent)} --upload -')} adds to it"
     )
 
 
@@ -84,10 +84,8 @@ def _uploaded(outcome: Uploaded, paint: Paint) -> str:
 
 def _log_files(outcome: LogFiles, _paint: Paint) -> str:
     if not outcome.files:
-        agent = quote(outcome.agent)
-        return (
-            f"{outcome.agent} has no files; 'interlock agent log {agent} --file PATH' uploads one"
-        )
+        upload = command(f"interlock agent log {quote(outcome.agent)} --file PATH")
+        return f"{outcome.agent} has no files; {upload} uploads one"
     return "\n".join(f"{each.name}  {_lines(each.lines)}" for each in outcome.files)
 
 
@@ -113,11 +111,11 @@ def _mail(outcome: AgentList) -> str:
     """Agents that can receive mail although they have no session."""
     more = len(outcome.known) - _NAMED
     others = f" and {more} more, which --json names" if more > 0 else ""
-    return f"mail can be sent to {', '.join(outcome.known[:_NAMED])}{others}"
+    return f"mail can be sent to {joined(outcome.known[:_NAMED])}{others}"
 
 
 def _row(agent: session_rules.Agent, paint: Paint, *, told: bool) -> list[str]:
-    says = (_says(agent), ago(agent.heard), ", ".join(agent.can)) if told else ()
+    says = (_says(agent), ago(agent.heard), joined(agent.can)) if told else ()
     return [
         agent.agent,
         state(agent.state, paint),
@@ -125,7 +123,7 @@ def _row(agent: session_rules.Agent, paint: Paint, *, told: bool) -> list[str]:
         ago(agent.since),
         "" if agent.expires_in is None else lasting(agent.expires_in),
         f"{agent.host}:{agent.pid}",
-        ", ".join(agent.holds),
+        joined(agent.holds),
         agent.session,
     ]
 

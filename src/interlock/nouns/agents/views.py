@@ -17,8 +17,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
+from interlock.core.safe_text import foreign
 from interlock.core.thing_names import thing_of
-from interlock.core.validate import quote, span
+from interlock.core.validate import command, quote, span
 from interlock.nouns.agents import report_rules
 from interlock.nouns.agents.report_rules import Report, describe, is_silent
 from interlock.nouns.agents.report_service import decode_report
@@ -192,8 +193,9 @@ def _dead(
         if now - since > checkup.patience.dead_after:
             yield Problem(
                 kind="dead",
-                says=f"agent/{each.agent}: session {each.id} (process {each.pid} on"
-                f" {each.host}) lapsed{f' while {describe(said)}' if said else ''},"
+                says=f"agent/{foreign(each.agent)}: session {foreign(each.id)} (process {each.pid}"
+                " on"
+                f" {foreign(each.host)}) lapsed{f' while {describe(said)}' if said else ''},"
                 " and is not cleared yet",
                 remedy="see why it ended, then run 'interlock maintain'",
                 thing=f"agent/{each.agent}",
@@ -213,15 +215,16 @@ def _died(now: float) -> Op[list[Problem]]:
 
 def _death(deaths: Sequence[Death], now: float) -> Problem:
     last = deaths[-1]
-    where = f"process {last.pid} on {last.host}"
+    where = f"process {last.pid} on {foreign(last.host)}"
     was = f" while {last.was}" if last.was else ""
     before = f"; {len(deaths) - 1} more of its sessions ended so" if len(deaths) > 1 else ""
     return Problem(
         kind="dead",
-        says=f"agent/{last.agent}: session {last.session} ({where}) lapsed{was}, and was cleared"
+        says=f"agent/{foreign(last.agent)}: session {last.session} ({where}) lapsed{was}, and was"
+        " cleared"
         f" away {span(now - last.at)} ago{before}",
         remedy="see why it ended, then run"
-        f" 'interlock agent ack {quote(last.agent)} --agent NAME'; after"
+        f" {command(f'interlock agent ack {quote(last.agent)} --agent NAME')}; after"
         f" {span(DEATH_KEPT)} it is no longer shown",
         thing=f"agent/{last.agent}",
         agent=last.agent,
@@ -244,7 +247,7 @@ def _silent(alive: Sequence[Report], now: float) -> Op[list[Problem]]:
     return [
         Problem(
             kind="silent",
-            says=f"agent/{each.agent}: session {each.session} lives and said it is"
+            says=f"agent/{foreign(each.agent)}: session {each.session} lives and said it is"
             f" {describe(each)}, but gave no sign of life for {span(ago[each.session])}",
             remedy="see whether it hangs; until its session ends it keeps what it holds",
             thing=f"agent/{each.agent}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.core import keys, validate
+from interlock.core.safe_text import foreign
 from interlock.core.thing_names import thing_of
 from interlock.core.validate import span
 from interlock.core.wait import agent_caller_name
@@ -34,7 +35,7 @@ def agent(context: Context, name: str) -> Op[Why]:
         blocked=True,
         state="waiting",
         because="; ".join(found.lines),
-        clear=f"{name} gets what it waits for, or gives up",
+        clear=f"{foreign(name)} gets what it waits for, or gives up",
         since=min(wait.since for wait in waits),
         leads_to=(*map(thing_of, others[:NAMED]), *found.leads_to),
     )

@@ -71,6 +71,8 @@ class Rebased(Success, frozen=True, kw_only=True, tag="rebased"):
 class RebaseConflict(Refusal, frozen=True, kw_only=True, tag="rebase_conflict"):
     """The branch conflicts in these files; its folder is as it was."""
 
+    own_words = ("reason",)
+
     branch: str
     onto: str
     files: tuple[str, ...]
@@ -79,6 +81,8 @@ class RebaseConflict(Refusal, frozen=True, kw_only=True, tag="rebase_conflict"):
 
 class RebaseBlocked(Refusal, frozen=True, kw_only=True, tag="rebase_blocked"):
     """Changes in the folder would be lost, or another agent works there; it is as it was."""
+
+    own_words = ("reason",)
 
     branch: str
     onto: str

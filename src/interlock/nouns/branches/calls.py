@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from interlock.core import codec, keys, validate
 from interlock.core.decision import Decision
+from interlock.core.safe_text import foreign
 from interlock.errors import BadInput, InterlockError
 from interlock.nouns.branches import branch as core
 from interlock.nouns.branches import rules
@@ -71,7 +72,7 @@ class BranchCalls(Calls[D]):
             yield from watcher.look()
         else:
             self.context.joined_identity()
-            outage = self.context.outage(f"the watch of {name}")
+            outage = self.context.outage(f"the watch of {foreign(name)}")
             yield from outage.through(lambda _left: watcher.run(*terms), validate.FOREVER)
         return core.BranchWatched(branch=name, moves=watcher.moves)
 
@@ -102,7 +103,8 @@ class BranchCalls(Calls[D]):
             return core.RebaseBlocked(
                 branch=name,
                 onto=target,
-                reason=f"{other} works in the worktree of {name}; ask it to run this itself",
+                reason=f"{foreign(other)} works in the worktree of {foreign(name)}; ask it to run"
+                " this itself",
             )
         done: core.RebaseOutcome = yield InThread(
             partial(rebase.rebase, here, target, remote or "")

@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from interlock.core import codec
 from interlock.core.decision import Decision, Event, Write
+from interlock.core.safe_text import foreign
 from interlock.nouns.branches import branch as core
 from interlock.nouns.branches.branch import WatchedBranch
 from interlock.nouns.messages.message import StoredMessage
@@ -103,7 +104,7 @@ def _message(
         at=round(now, 3),
         to=(to,),
         type="rebase",
-        subject=f"conflict: {conflict.branch} onto {conflict.onto}"[:200],
+        subject=f"conflict: {foreign(conflict.branch)} onto {foreign(conflict.onto)}"[:200],
         data=Raw(codec.encode(data)),
     )
     return notice_writes(message, (agent,))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from interlock.runtime.text import joined
+
 if TYPE_CHECKING:
     from interlock.nouns.branches import branch as core
     from interlock.runtime.text import Paint, Text
@@ -31,7 +33,7 @@ def _rebased(outcome: core.Rebased, paint: Paint) -> str:
 
 
 def _conflict(outcome: core.RebaseConflict, paint: Paint) -> str:
-    files = ", ".join(outcome.files) or outcome.reason
+    files = joined(outcome.files) or outcome.reason
     head = f"{paint('yellow', 'conflict')} {outcome.branch} onto {outcome.onto}: {files}"
     return f"{head}; nothing here was changed: merge or rebase it by hand"
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote
 from interlock.errors import BadInput, NotAllowed
 from interlock.nouns.budgets import budget as core
@@ -269,7 +270,7 @@ def exceeded(agent: str, task: str = "") -> Op[str]:
     for thing in things:
         limit = limits[thing]
         if limit is not None and (figure := core.over(limit, spent[thing])):
-            return f"the budget of {thing} is used up: {figure}"
+            return f"the budget of {foreign(thing)} is used up: {figure}"
     return ""
 
 
@@ -313,7 +314,8 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
     return [
         Problem(
             kind="full",
-            says=f"budget/{each.thing} is used up: {each.tokens:,} tokens, cost {each.cost:,.2f}",
+            says=f"budget/{foreign(each.thing)} is used up: {each.tokens:,} tokens, cost"
+            f" {each.cost:,.2f}",
             remedy=f"raise it: interlock budget set {quote(each.thing)} --tokens N",
             thing=f"budget/{each.thing}",
             agent=each.thing.removeprefix("agent/") if each.thing.startswith("agent/") else "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interlock.runtime.text import ago, table
+from interlock.runtime.text import ago, joined, table
 
 if TYPE_CHECKING:
     from interlock.nouns.budgets import budget as core
@@ -17,7 +17,7 @@ def _set(outcome: core.BudgetSet, paint: Paint) -> str:
 
 def _limit(outcome: core.BudgetSet) -> str:
     tokens = [] if outcome.tokens is None else [f"{outcome.tokens:,} tokens"]
-    return ", ".join([*tokens, *([] if outcome.cost is None else [f"cost {outcome.cost:,.2f}"])])
+    return joined([*tokens, *([] if outcome.cost is None else [f"cost {outcome.cost:,.2f}"])])
 
 
 def _dropped(outcome: core.BudgetDropped, paint: Paint) -> str:
@@ -25,7 +25,7 @@ def _dropped(outcome: core.BudgetDropped, paint: Paint) -> str:
 
 
 def _unknown(outcome: core.UnknownBudget, paint: Paint) -> str:
-    name = ", ".join(outcome.unknown)
+    name = joined(outcome.unknown)
     return f"{paint('yellow', 'unknown')} {name}: it has no budget; see 'interlock budget show'"
 
 

@@ -60,6 +60,8 @@ class Woken(Success, frozen=True, kw_only=True, tag="woken"):
 class NotWoken(Refusal, frozen=True, kw_only=True, tag="not_woken"):
     """The agent cannot be woken from here."""
 
+    own_words = ("reason",)
+
     agent: str
     reason: str
     clear: str
@@ -67,6 +69,8 @@ class NotWoken(Refusal, frozen=True, kw_only=True, tag="not_woken"):
 
 class Primed(Success, frozen=True, kw_only=True, tag="primed"):
     """What an agent has to know, and about how many tokens that is."""
+
+    own_words = ("text",)
 
     agent: str
     text: str
@@ -76,6 +80,8 @@ class Primed(Success, frozen=True, kw_only=True, tag="primed"):
 class SetUp(Success, frozen=True, kw_only=True, tag="set_up"):
     """The files that were written, and what is left to do by hand."""
 
+    own_words = ("notes",)
+
     host: str
     files: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -84,6 +90,11 @@ class SetUp(Success, frozen=True, kw_only=True, tag="set_up"):
 
 class SetupShown(Success, frozen=True, kw_only=True, tag="shown"):
     """The change that ``--yes`` would make; nothing was written."""
+
+    own_words = (
+        "diff",
+        "notes",
+    )
 
     host: str
     files: tuple[str, ...]

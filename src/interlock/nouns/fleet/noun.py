@@ -7,6 +7,7 @@ from msgspec import field
 from interlock.core import item_outcomes, outcomes
 from interlock.core import validate as words
 from interlock.core.decision import Success
+from interlock.core.validate import command
 from interlock.errors import BadInput
 from interlock.nouns.grants import several
 from interlock.nouns.grants.lock_noun import Guards, MaxHold, Metadata, Wait
@@ -218,6 +219,8 @@ class SelftestRequest(Request, frozen=True, kw_only=True):
 class Created(Success, frozen=True, kw_only=True, tag="created"):
     """The store was created."""
 
+    own_words = ("store",)
+
     store: str
 
 
@@ -240,6 +243,8 @@ class StoreExists(
 ):
     """The store existed already and was not changed; ``warning`` says why it accepts no changes."""
 
+    own_words = ("store",)
+
     store: str
     warning: str = ""
 
@@ -250,7 +255,7 @@ def _why(fleet: "FleetCalls", request: WhyRequest) -> "Op[Why]":
         raise BadInput(
             "'why' knows tasks, locks, semaphores, pipelines, guards, schedules, agents, queries,"
             " messages and requests;"
-            f" see 'interlock agent show {words.quote(name or kind)}', or write"
+            f" see {command(f'interlock agent show {words.quote(name or kind)}')}, or write"
             f" lock/{request.thing} for a lock of that name"
         )
     return fleet.why(request.thing)

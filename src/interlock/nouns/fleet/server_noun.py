@@ -78,6 +78,8 @@ class Serving(Success, frozen=True, kw_only=True, tag="serving"):
     ``token`` is that of the user, unless the output is a file, or none is needed.
     """
 
+    own_words = ("url",)
+
     url: str
     agent: str
     token: str = ""
@@ -127,6 +129,8 @@ class ServerAddress(Success, frozen=True, kw_only=True, tag="address"):
 
     ``token`` is that of the user, if the user started the server.
     """
+
+    own_words = ("url",)
 
     url: str
     host: str

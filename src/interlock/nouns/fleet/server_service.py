@@ -76,7 +76,7 @@ def make_token(runner: Runner, actor: Actor, role: str, agent: str) -> Op[TokenM
         known = ", ".join(ROLES)
         raise BadInput(f"there is no role {validate.quote(role)}; the roles are {known}")
     id_, secret = os.urandom(_ID_BYTES).hex(), os.urandom(_SECRET_BYTES).hex()
-    agent = validate.own_agent_name(agent or f"token-{id_}")
+    agent = validate.own_agent_name(agent or f"token-{id_}", proven=actor.agent)
     key, now = keys.server_token(id_), runner.clock.wall()
     stored = StoredToken(
         role=role,

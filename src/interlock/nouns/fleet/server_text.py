@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interlock.core.safe_text import printable
+from interlock.core.validate import command, quote
 from interlock.runtime.text import ago
 
 if TYPE_CHECKING:
@@ -20,29 +20,28 @@ def _made(outcome: outcomes.TokenMade, _: Paint) -> str:
     return (
         f"{outcome.token}\n"
         f"role {outcome.role}, for {outcome.agent}; it is not shown again, and"
-        f" 'interlock up --revoke {outcome.id}' ends it"
+        f" {command(f'interlock up --revoke {quote(outcome.id)}')} ends it"
     )
 
 
 def _revoked(outcome: outcomes.TokenRevoked, _: Paint) -> str:
-    return f"revoked {printable(outcome.id)}; servers refuse it within seconds"
+    return f"revoked {outcome.id}; servers refuse it within seconds"
 
 
 def _no_token(outcome: outcomes.NoToken, _: Paint) -> str:
-    return f"there is no token {printable(outcome.id)}; 'interlock up --list-tokens' lists them"
+    return f"there is no token {outcome.id}; 'interlock up --list-tokens' lists them"
 
 
 def _tokens(outcome: outcomes.TokenList, _: Paint) -> str:
     lines = [
-        f"{each.id}  {each.role:5}  {printable(each.agent)},"
-        f" made by {printable(each.by)} {ago(each.at)}"
+        f"{each.id}  {each.role:5}  {each.agent}, made by {each.by} {ago(each.at)}"
         for each in outcome.tokens
     ]
     return "\n".join(lines) or "no tokens; 'interlock up --token act' makes one"
 
 
 def _address(outcome: outcomes.ServerAddress, _: Paint) -> str:
-    return printable(_with_token(outcome))
+    return _with_token(outcome)
 
 
 def _with_token(outcome: outcomes.Serving | outcomes.ServerAddress) -> str:

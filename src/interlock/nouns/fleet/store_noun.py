@@ -61,6 +61,11 @@ class StoreCopied(Success, frozen=True, kw_only=True, tag="copied", omit_default
     store; ``resumed`` if an earlier run had begun it.
     """
 
+    own_words = (
+        "source",
+        "target",
+    )
+
     source: str
     target: str
     move: str
@@ -79,6 +84,12 @@ class CopyAborted(Success, frozen=True, kw_only=True, tag="aborted", omit_defaul
     ``lost`` if the caller said that there is no source any more.
     """
 
+    own_words = (
+        "source",
+        "target",
+        "left",
+    )
+
     source: str
     target: str
     opened: bool = False
@@ -89,6 +100,11 @@ class CopyAborted(Success, frozen=True, kw_only=True, tag="aborted", omit_defaul
 
 class StoreBackedUp(Success, frozen=True, kw_only=True, tag="backed_up"):
     """A consistent copy of the store at one revision is in a file."""
+
+    own_words = (
+        "store",
+        "path",
+    )
 
     store: str
     path: str
@@ -105,6 +121,12 @@ class StoreRestored(Success, frozen=True, kw_only=True, tag="restored", omit_def
     after it, and ``revision`` where the store goes on: above every token that was ever granted.
     ``kept`` is where the replaced store is.
     """
+
+    own_words = (
+        "store",
+        "path",
+        "kept",
+    )
 
     store: str
     path: str

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from interlock.core.safe_text import printable
-from interlock.runtime.text import ago, listed, since
+from interlock.runtime.text import ago, joined, listed, since
 
 if TYPE_CHECKING:
     from interlock.nouns.fleet.noun import (
@@ -47,7 +47,7 @@ def _why(outcome: Why, paint: Paint) -> str:
         ("since", ago(outcome.since)),
         *[("behind it", _linked(each)) for each in outcome.chain],
         ("meanwhile", "; ".join(outcome.meanwhile)),
-        ("waiting", ", ".join(map(_queued, outcome.waiters))),
+        ("waiting", joined(map(_queued, outcome.waiters))),
         *[("ended", each) for each in outcome.ended],
         ("clears when", outcome.clear),
     ]
@@ -80,7 +80,7 @@ def _maintained(outcome: Maintained, _paint: Paint) -> str:
     if outcome.looks:
         done += f", looked {outcome.looks} time{'' if outcome.looks == 1 else 's'} for guards"
     if outcome.changed:
-        done += f", saw changes for {', '.join(map(printable, outcome.changed))}"
+        done += f", saw changes for {joined(map(printable, outcome.changed))}"
     return f"{done}\n{outcome.finding}" if outcome.finding else done
 
 
@@ -203,7 +203,7 @@ def _observed(outcome: Observed, paint: Paint) -> str:
         f"to {recipients(outcome.to)}" if outcome.to else "",
         f"by {outcome.by}" if outcome.by else "",
     ]
-    return " ".join(filter(None, parts))
+    return joined(filter(None, parts), " ")
 
 
 def _counters(outcome: Counters, _paint: Paint) -> str:
@@ -227,7 +227,7 @@ def _counters(outcome: Counters, _paint: Paint) -> str:
 
 
 def _metric_name(metric: Metric) -> str:
-    return " ".join((metric.name, *metric.labels.values()))
+    return joined((metric.name, *metric.labels.values()), " ")
 
 
 def _metric_value(metric: Metric) -> str:
@@ -251,9 +251,9 @@ def _fact(name: str, fact: object) -> str:
         case int() if "bytes" in name.split("_"):
             return _size(fact)
         case list() | tuple():
-            return ", ".join(_fact(name, part) for part in fact)
+            return joined(_fact(name, part) for part in fact)
         case dict():
-            return ", ".join(f"{_named(part)} {_fact(part, fact[part])}" for part in fact)
+            return joined(f"{_named(part)} {_fact(part, fact[part])}" for part in fact)
         case True | False:
             return "yes" if fact else "no"
         case _:

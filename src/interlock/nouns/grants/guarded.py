@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Refusal
 from interlock.core.outcomes import Extended, Granted, GuardBlocked, NoGuard, Waiting
+from interlock.core.safe_text import foreign
 from interlock.core.thing_names import pool_kind
 from interlock.core.wait import UnqueuedWait, before_thing, wait_keys, wait_writes
 from interlock.errors import StoreTrouble
@@ -121,8 +122,10 @@ class GrantGate(RequestGate):
 def _reason(refused: GuardBlocked | NoGuard) -> str:
     """Why a grant is given back, or not asked for yet, for the record."""
     if isinstance(refused, NoGuard):
-        return f"the store has no guard {refused.guard}"
-    return f"guard {refused.guard} does not pass: {refused.leaf}: {refused.reason}"
+        return f"the store has no guard {foreign(refused.guard)}"
+    return (
+        f"guard {foreign(refused.guard)} does not pass: {foreign(refused.leaf)}: {refused.reason}"
+    )
 
 
 class ListedWait:

@@ -9,13 +9,14 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.deadlock import DeadlockedSet
+from interlock.core.safe_text import foreign, foreign_names
 from interlock.core.thing_names import thing_of
-from interlock.core.validate import quote, span
+from interlock.core.validate import command, quote, span
 from interlock.core.wait import UnqueuedWait
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.pool_reader import readable_pool
 from interlock.nouns.grants.pool_wait import wait_target
-from interlock.nouns.grants.views import holders, things
+from interlock.nouns.grants.views import holders, named_things, things
 from interlock.runtime import reads
 from interlock.runtime.deadlock import standing
 from interlock.runtime.health import BOUND, HealthCheck, Problem
@@ -60,8 +61,9 @@ def _stuck(checkup: HealthCheck, held: Iterable[Held], now: float) -> Iterator[P
         if now - grant.since > checkup.patience.held:
             yield Problem(
                 kind="stuck",
-                says=f"{thing}: {grant.agent} has held it for {span(now - grant.since)}",
-                remedy=f"see what {grant.agent} does: when that ends, this moves on",
+                says=f"{named_things(wanted)}: {foreign(grant.agent)} has held it for"
+                f" {span(now - grant.since)}",
+                remedy=f"see what {foreign(grant.agent)} does: when that ends, this moves on",
                 thing=thing,
                 agent=grant.agent,
                 since=grant.since,
@@ -139,7 +141,8 @@ def _stale(found: Iterable[Held]) -> Iterator[Problem]:
         thing = things(wanted)
         yield Problem(
             kind="stale",
-            says=f"{thing}: {grant.agent} stopped renewing it, and no caller has acquired it since",
+            says=f"{named_things(wanted)}: {foreign(grant.agent)} stopped renewing it, and no"
+            " caller has acquired it since",
             remedy="acquire it, or run 'interlock maintain'",
             thing=thing,
             agent=grant.agent,
@@ -150,11 +153,14 @@ def _stale(found: Iterable[Held]) -> Iterator[Problem]:
 def _waiting(waiters: Iterable[Waiter], pools: Mapping[str, Pool], now: float) -> Iterator[Problem]:
     for waiter in waiters:
         thing = things(waiter.together)
-        waited = f"{thing}: {waiter.agent} has waited for {span(now - waiter.since)}"
+        waited = (
+            f"{named_things(waiter.together)}: {foreign(waiter.agent)} has waited for"
+            f" {span(now - waiter.since)}"
+        )
         yield Problem(
             kind="waiting",
             says="; ".join((waited, *_in_the_way(waiter, pools))),
-            remedy=f"see 'interlock why {quote(thing_of(waiter.together[0]))}'",
+            remedy=f"see {command(f'interlock why {quote(thing_of(waiter.together[0]))}')}",
             thing=thing,
             agent=waiter.agent,
             since=waiter.since,
@@ -166,9 +172,9 @@ def _in_the_way(waiter: Waiter, pools: Mapping[str, Pool]) -> Iterator[str]:
     for key in waiter.together:
         pool = pools.get(key, Pool())
         if pool.grants:
-            yield f"{thing_of(key)} is held by {holders(pool.grants)}"
+            yield f"{foreign(thing_of(key))} is held by {holders(pool.grants)}"
         if place := pool.position(waiter.id):
-            yield f"{pool.waiters[place - 1].agent} is before it"
+            yield f"{foreign(pool.waiters[place - 1].agent)} is before it"
 
 
 def _deadlock(deadlock: DeadlockedSet, youngest: Waiter | UnqueuedWait) -> Problem:
@@ -176,7 +182,8 @@ def _deadlock(deadlock: DeadlockedSet, youngest: Waiter | UnqueuedWait) -> Probl
     wanted = dict.fromkeys(need.resource.thing for wait in deadlock.cycle for need in wait.needs)
     return Problem(
         kind="deadlock",
-        says=f"{things(wanted)}: waiting never ends ({' -> '.join((*names, names[0]))})",
+        says=f"{named_things(wanted)}: waiting never ends"
+        f" ({foreign_names((*names, names[0]), ' -> ')})",
         remedy="end one of them, and the others go on",
         thing=things(wanted),
         agent=youngest.agent,

@@ -16,6 +16,7 @@ from interlock.client_context import Context
 from interlock.core import keys, outcomes, validate
 from interlock.core.decision import Outcome, Proof, Write
 from interlock.core.outcomes import Granted
+from interlock.core.safe_text import foreign, foreign_names
 from interlock.core.thing_names import join_things, key_of, split_things
 from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
 from interlock.nouns.grants import handover
@@ -121,7 +122,7 @@ class HeldGrant:
         """How it ended, as a part of a sentence."""
         if self.broken is None:
             return "is no longer ours"
-        return f"was ended by {self.broken.by}: {self.broken.reason}"
+        return f"was ended by {foreign(self.broken.by)}: {foreign(self.broken.reason)}"
 
     def _warn_pending(self, trouble: str) -> None:
         import logging
@@ -339,8 +340,10 @@ def _refusal_error(outcome: object, given: Given = (), things: Sequence[str] = (
         case lock.LockDeadlock() | semaphore.SlotsDeadlock() | several.SeveralDeadlock():
             return deadlocked(outcome.cycle, outcome, [key_of(thing) for thing in things])
         case lock.LockBusy(lock=name, holder=holder):
-            state = f"held by {holder}" if holder else "reserved for the first waiter"
-            return Unavailable(f"lock {name!r} is {state}; wait longer or retry later", outcome)
+            state = f"held by {foreign(holder)}" if holder else "reserved for the first waiter"
+            return Unavailable(
+                f"lock {foreign(name)} is {state}; wait longer or retry later", outcome
+            )
         case semaphore.SlotsFull(semaphore=name):
             free = f"{outcome.available} of {outcome.capacity} slots are free"
             return Unavailable(f"semaphore {name!r}: {free}; wait longer or retry later", outcome)
@@ -359,10 +362,13 @@ def _refusal_error(outcome: object, given: Given = (), things: Sequence[str] = (
 
 def deadlocked(cycle: tuple[str, ...], outcome: object, wanted: Collection[str]) -> Deadlocked:
     """The error that names the cycle of waits, and what to do about it."""
-    names, last = " -> ".join((*cycle, cycle[0])), cycle[-1]
+    names, last = foreign_names((*cycle, cycle[0]), " -> "), cycle[-1]
     then = "release what you hold, then retry"
     if last != cycle[0] and (here := callers.holding(wanted)):
-        stuck = f"{last} holds it in this same {here}, which cannot give it back while it waits"
+        stuck = (
+            f"{foreign(last)} holds it in this same {here}, which cannot give it back while it"
+            " waits"
+        )
         then = f"{stuck}; use another {here}, or no wait"
     return Deadlocked(f"waiting would never end: {names}; {then}", outcome)
 
@@ -378,10 +384,10 @@ def _guarded(outcome: outcomes.GuardBlocked | outcomes.NoGuard) -> str:
     if isinstance(outcome, outcomes.NoGuard):
         define = "define it: interlock guard define FILE"
         return f"the store has no guard {outcome.guard!r}; {define}"
-    says = f"guard {outcome.guard!r} does not let {outcome.thing} be acquired"
-    why = f"{outcome.message}: " if outcome.message else ""
+    says = f"guard {outcome.guard!r} does not let {foreign(outcome.thing)} be acquired"
+    why = f"{foreign(outcome.message)}: " if outcome.message else ""
     then = ", or ".join([*outcome.acts[:1], "wait longer"])
-    return f"{says}: {why}{outcome.leaf}: {outcome.reason}; {then}"
+    return f"{says}: {why}{foreign(outcome.leaf)}: {outcome.reason}; {then}"
 
 
 def _tasks(things: Sequence[str]) -> bool:
@@ -392,4 +398,4 @@ def _blocked(outcome: several.SeveralBusy) -> str:
     """The message for the first thing that is not available."""
     first = outcome.blocked[0] if outcome.blocked else None
     reason = "" if first is None else str(_refusal_error(first))
-    return f"not all of {', '.join(outcome.things)} can be had; {reason}".rstrip("; ")
+    return f"not all of {foreign_names(outcome.things)} can be had; {reason}".rstrip("; ")

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import REFUSAL_WINDOW, Decision, Event, Outcome, Write
+from interlock.core.safe_text import foreign
 from interlock.core.thing_names import pool_kind, thing_of
 from interlock.core.validate import quote
 from interlock.core.wait import wait_keys
@@ -209,7 +210,9 @@ def break_grant(request: BreakRequest, facts: PoolFacts, now: float) -> Decision
     if not fitting:
         return Decision(outcome=target.not_found(pool))
     if len(fitting) > 1:
-        names = ", ".join(f"{grant.agent} (token {grant.token})" for grant in fitting[:_NAMED])
+        names = ", ".join(
+            f"{foreign(grant.agent)} (token {grant.token})" for grant in fitting[:_NAMED]
+        )
         raise BadInput(
             f"{target.thing} has {len(fitting)} such grants: {names}; say which one:"
             " give its token (token=N, --token N)"

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from interlock.runtime.text import (
     ended,
     guard_blocked,
+    joined,
     lives,
     never_ends,
     new_holders,
     no_guard,
+    reason_lines,
     renderer,
     since,
 )
@@ -69,7 +71,7 @@ def full(outcome: semaphore.SlotsFull, paint: Paint) -> str:
 def several_busy(outcome: several.SeveralBusy, paint: Paint) -> str:
     """What of it cannot be had, a line for each."""
     word = paint("yellow", "busy")
-    lines = [f"{word}, so you have none of {', '.join(outcome.things)}"]
+    lines = [f"{word}, so you have none of {joined(outcome.things)}"]
     lines += [f"  {renderer(type(each))(each, paint)}" for each in outcome.blocked]
     return "\n".join(lines)
 
@@ -81,20 +83,20 @@ def deadlock(outcome: lock.LockDeadlock | semaphore.SlotsDeadlock, paint: Paint)
 
 def several_deadlock(outcome: several.SeveralDeadlock, paint: Paint) -> str:
     """The cycle of waits."""
-    return f"{paint('red', 'deadlock')} {', '.join(outcome.things)}: {never_ends(outcome.cycle)}"
+    return f"{paint('red', 'deadlock')} {joined(outcome.things)}: {never_ends(outcome.cycle)}"
 
 
 def lock_fenced(outcome: lock.LockFenced, paint: Paint) -> str:
     """Who has it by now."""
     holder = f"; {outcome.holder} has it with token {outcome.token}" if outcome.token else ""
-    why = ended(outcome.by, outcome.reason)
-    return f"{paint('red', 'fenced')} {outcome.lock}: that grant is over{holder}{why}"
+    head = f"{paint('red', 'fenced')} {outcome.lock}: that grant is over{holder}"
+    return f"{head}{ended(outcome.by)}{reason_lines(outcome.reason, paint)}"
 
 
 def fenced(outcome: semaphore.SlotsFenced | several.SeveralFenced, paint: Paint) -> str:
     """It is over, and what to do."""
-    why = ended(outcome.by, outcome.reason)
-    return f"{paint('red', 'fenced')} {_what(outcome)}: that grant is over{why}; acquire again"
+    head = f"{paint('red', 'fenced')} {_what(outcome)}: that grant is over{ended(outcome.by)}"
+    return f"{head}; acquire again{reason_lines(outcome.reason, paint)}"
 
 
 def given_fenced(outcome: outcomes.GivenFenced, paint: Paint) -> str:
@@ -153,7 +155,7 @@ def slots_broken(outcome: semaphore.SlotsBroken, paint: Paint) -> str:
 
 def no_holder(outcome: semaphore.NoHolder, paint: Paint) -> str:
     """The agents that hold some instead."""
-    held = f"; held by {', '.join(outcome.holders)}" if outcome.holders else "; none is held"
+    held = f"; held by {joined(outcome.holders)}" if outcome.holders else "; none is held"
     return f"{paint('yellow', 'nothing')} {outcome.semaphore}: there is no such grant{held}"
 
 
@@ -182,13 +184,13 @@ def first_names(names: Iterable[str]) -> str:
     """The first of these, and how many more."""
     every = list(names)
     more = f" and {len(every) - _NAMED} more" if len(every) > _NAMED else ""
-    return ", ".join(every[:_NAMED]) + more
+    return joined(every[:_NAMED]) + more
 
 
 def _what(outcome: object) -> str:
     """The lock, the semaphore, or the things of an outcome."""
     name = getattr(outcome, "lock", "") or getattr(outcome, "semaphore", "")
-    return name or " and ".join(getattr(outcome, "things", ()))
+    return name or joined(getattr(outcome, "things", ()), " and ")
 
 
 TEXTS: dict[str, Text] = {

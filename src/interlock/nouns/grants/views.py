@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from interlock.core import keys
+from interlock.core.safe_text import foreign, foreign_names
 from interlock.core.thing_names import thing_of
 from interlock.core.wait import UnqueuedWait
 from interlock.nouns.grants.lock import LockView
@@ -176,11 +177,16 @@ def stands_on(item: Item) -> tuple[str, ...]:
 
 def holders(grants: Iterable[Grant]) -> str:
     """The first holders, with their slots if one has more than one."""
-    named = [g.agent if g.weight == 1 else f"{g.agent} ({g.weight})" for g in grants]
+    named = [foreign(g.agent) + (f" ({g.weight})" if g.weight > 1 else "") for g in grants]
     more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
     return ", ".join(named[:NAMED]) + more
 
 
 def things(wanted: Iterable[str]) -> str:
     """Pools as people name them."""
-    return " and ".join(thing_of(key) for key in wanted)
+    return " and ".join(map(thing_of, wanted))
+
+
+def named_things(wanted: Iterable[str]) -> str:
+    """Pools as they stand in a sentence."""
+    return foreign_names(map(thing_of, wanted), " and ")

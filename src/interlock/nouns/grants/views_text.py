@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.nouns.grants.text import first_names
-from interlock.runtime.text import ago, as_json, lasting, listed, since, state, table
+from interlock.runtime.text import ago, as_json, joined, lasting, listed, since, state, table
 
 if TYPE_CHECKING:
     from interlock.nouns.grants.lock import LockView
@@ -28,7 +28,7 @@ def lock_view(lock: LockView, paint: Paint) -> str:
         ("expires in", lasting(lock.expires_in) if lock.expires_in is not None else ""),
         ("max hold", lasting(lock.max_hold) if lock.max_hold else ""),
         ("session", lock.session),
-        ("waiting", ", ".join(lock.waiters)),
+        ("waiting", joined(lock.waiters)),
         ("metadata", as_json(lock.metadata)),
     ]
     return listed(facts)
@@ -50,7 +50,7 @@ def semaphore_view(sem: SemaphoreView, paint: Paint) -> str:
         lines.append(table(titles, [_holder_row(slots, paint) for slots in sem.holders], paint))
     if sem.waiters:
         queue = [f"{_weighed(w.agent, w.weight)} for {since(w.since)}" for w in sem.waiters]
-        lines.append(f"waiting: {', '.join(queue)}")
+        lines.append(f"waiting: {joined(queue)}")
     return "\n".join(lines)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from interlock.core import keys, validate
+from interlock.core.safe_text import foreign
 from interlock.core.thing_names import key_of, thing_of
 from interlock.core.validate import quote, span
 from interlock.core.wait import (
@@ -31,7 +32,14 @@ from interlock.nouns.agents.session_rules import Session
 from interlock.nouns.grants.pool import Grant, Waiter
 from interlock.nouns.grants.pool_reader import readable_pool
 from interlock.nouns.grants.service import break_notes
-from interlock.nouns.grants.views import LivePool, holders, live_pool, queue, stands_on, things
+from interlock.nouns.grants.views import (
+    LivePool,
+    holders,
+    live_pool,
+    named_things,
+    queue,
+    stands_on,
+)
 from interlock.nouns.tasks.task import TaskOwner
 from interlock.runtime import reads
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, outside, readable_wait
@@ -78,8 +86,8 @@ def _lock(context: Context, name: str, besides: str = "") -> Op[Why]:
 def _clear(grant: Grant, live: LivePool) -> str:
     """Who ends a grant; that of a pipeline never expires."""
     if pipeline := _pipeline(grant):
-        return f"{pipeline} leaves its phase, or ends"
-    return f"{grant.agent} releases it, or does not renew it for {span(live.expires_in)}"
+        return f"{foreign(pipeline)} leaves its phase, or ends"
+    return f"{foreign(grant.agent)} releases it, or does not renew it for {span(live.expires_in)}"
 
 
 def semaphore(context: Context, name: str) -> Op[Why]:
@@ -114,11 +122,11 @@ def _room(runner: Runner, thing: str, live: LivePool) -> Op[Why]:
     if first.weight <= live.room:
         return _kept(thing, live, first)
     because = (
-        f"{_slots(live)}, but {first.agent} wants {first.weight} and came first;"
+        f"{_slots(live)}, but {foreign(first.agent)} wants {first.weight} and came first;"
         " requests are served in order, so smaller ones wait behind it"
     )
     clear = f"{holders(live.grants)} gives back {first.weight - live.room} more"
-    clear += f", or {first.agent} gives up"
+    clear += f", or {foreign(first.agent)} gives up"
     return (yield from _blocked(runner, thing, live, because, clear))
 
 
@@ -158,7 +166,8 @@ def _with_more(runner: Runner, found: Why) -> Op[Why]:
         if live[each.live] is not None:
             guard = yield from _guard(runner, each.wants)
             said.append(
-                f"{each.agent} waits for {thing_of(each.wants)} before it acquires this,"
+                f"{foreign(each.agent)} waits for {foreign(thing_of(each.wants))} before it"
+                " acquires this,"
                 f" for {span(now - each.since)}{guard.says}"
             )
             said += guard.lines
@@ -186,7 +195,8 @@ def _guard(runner: Runner, key: str) -> Op[ChainEnd]:
         return ChainEnd(f": {error}")
     if found is None:
         return ChainEnd(", which passes now")
-    said = ": ".join(["", *filter(None, (found.leaf, found.reason))])
+    leaf = foreign(found.leaf) if found.leaf else ""
+    said = ": ".join(["", *filter(None, (leaf, found.reason))])
     looks = yield from who_looks(found.facts)
     return ChainEnd(said, looks, (found.thing,) if found.thing else ())
 
@@ -195,8 +205,9 @@ def with_ended(found: Why, now: float) -> Op[Why]:
     """The explanation, with the grants that an operator ended."""
     ended = yield from outside(break_notes(found.thing))
     said = [
-        f"{note.by} ended the grant of {note.holder} (token {note.token}) {span(now - note.at)}"
-        f" ago: {note.reason}"
+        f"{foreign(note.by)} ended the grant of {foreign(note.holder)} (token {note.token})"
+        f" {span(now - note.at)}"
+        f" ago: {foreign(note.reason)}"
         for note in ended[:NAMED]
     ]
     return replace(found, ended=tuple(said)) if said else found
@@ -226,7 +237,7 @@ def meanwhile(runner: Runner, callers: Mapping[str, str]) -> Op[WaitsOfCallers]:
 
 def _chain(runner: Runner, agent: str, wanted: tuple[str, ...], passed: set[str]) -> Op[ChainEnd]:
     """``ada waits for lock/merge, held by bob, who waits for lock/db, held by cleo``."""
-    said = f"{agent} waits for {things(wanted)}"
+    said = f"{foreign(agent)} waits for {named_things(wanted)}"
     for _ in range(LINKS):
         holders = yield from _holders(wanted)
         if not holders:
@@ -235,14 +246,14 @@ def _chain(runner: Runner, agent: str, wanted: tuple[str, ...], passed: set[str]
         waits = yield from _waited_for(holders)
         caller = next((each for each in holders if waits.get(each)), next(iter(holders)))
         holder = holders[caller]
-        said += f", held by {holder.agent}"
+        said += f", held by {foreign(holder.agent)}"
         if caller in passed:
             return ChainEnd(f"{said}: a cycle")
         if not waits.get(caller):
             return ChainEnd(said, leads_to=(holder.pipeline,) if holder.pipeline else ())
         passed.add(caller)
         wanted = waits[caller][0].wanted
-        said += f", who waits for {things(wanted)}"
+        said += f", who waits for {named_things(wanted)}"
     return ChainEnd(f"{said}, and so on")
 
 
@@ -343,9 +354,9 @@ def _since(listed: Item, stands_on: Iterable[Item | None]) -> float | None:
 
 
 def _held_by(grant: Grant, session: Session | None, waiting: int) -> str:
-    where = f" (process {session.pid} on {session.host})" if session else ""
+    where = f" (process {session.pid} on {foreign(session.host)})" if session else ""
     queue = f", {waiting} wait{'s' if waiting == 1 else ''}" if waiting else ""
-    return f"held by {grant.agent}{where} with token {grant.token}{queue}"
+    return f"held by {foreign(grant.agent)}{where} with token {grant.token}{queue}"
 
 
 def _free(thing: str, live: LivePool) -> tuple[str, str]:
@@ -353,24 +364,22 @@ def _free(thing: str, live: LivePool) -> tuple[str, str]:
     if thing.startswith("lock/"):
         if stale is None:
             return "free", "acquire it"
-        because = f"{stale.agent} stopped renewing it and its grant {stale.token} is stale"
+        because = f"{foreign(stale.agent)} stopped renewing it and its grant {stale.token} is stale"
         return because, "acquire it, or run 'interlock maintain'"
     if stale is None:
         return _slots(live), "acquire them"
-    return (
-        f"{_slots(live)}, with what {stale.agent} left, whose grant {stale.token} is stale",
-        "acquire them, or run 'interlock maintain'",
-    )
+    whose = f"with what {foreign(stale.agent)} left, whose grant {stale.token} is stale"
+    return f"{_slots(live)}, {whose}", "acquire them, or run 'interlock maintain'"
 
 
 def _kept(thing: str, live: LivePool, first: Waiter) -> Why:
     """What is free is the first waiter's, who cannot take it yet."""
     others = [key for key in first.together if key != key_of(thing)]
-    because = f"kept for {first.agent}, who is served in a moment"
-    clear = f"{first.agent} gets it, and gives it back"
+    because = f"kept for {foreign(first.agent)}, who is served in a moment"
+    clear = f"{foreign(first.agent)} gets it, and gives it back"
     if others:
-        because = f"kept for {first.agent}, who waits for {things(others)} as well"
-        clear = f"{first.agent} gets all that it waits for, or gives up"
+        because = f"kept for {foreign(first.agent)}, who waits for {named_things(others)} as well"
+        clear = f"{foreign(first.agent)} gets all that it waits for, or gives up"
     return Why(
         thing=thing,
         blocked=True,

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from interlock.core import keys
+from interlock.core.safe_text import foreign, foreign_names
 from interlock.core.thing_names import key_of
 from interlock.core.validate import quote
 from interlock.nouns.grants.pool import Pool
@@ -106,7 +107,7 @@ def cycle_text(cycle: Sequence[str]) -> str:
     """A cycle in words, from its first member by name, and what ends it."""
     at = cycle.index(min(cycle))
     members = (*cycle[at:-1], *cycle[:at], cycle[at])
-    return f"they wait for each other: {' -> '.join(members)}; cancel one of them"
+    return f"they wait for each other: {foreign_names(members, ' -> ')}; cancel one of them"
 
 
 def _item_of(fact: str) -> str:
@@ -157,7 +158,7 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
         problems.append(
             Problem(
                 kind="deadlock",
-                says=f"{cycle[0]}: waiting never ends ({' -> '.join(cycle)})",
+                says=f"{foreign(cycle[0])}: waiting never ends ({foreign_names(cycle, ' -> ')})",
                 remedy="cancel one of them, and the others go on:"
                 f" interlock {kind} cancel {quote(name)} REASON --agent NAME",
                 thing=cycle[0],

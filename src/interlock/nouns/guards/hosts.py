@@ -16,7 +16,7 @@ from functools import partial
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.core.safe_text import printable
+from interlock.core.safe_text import foreign
 from interlock.nouns.guards.gates import OBSERVED, GateFact
 from interlock.nouns.guards.results import AllowingHost
 from interlock.runtime.attempt import DecideOp
@@ -100,6 +100,6 @@ def _who_looks(hosts: Sequence[AllowingHost]) -> str:
 
 def few_hosts(hosts: Sequence[str]) -> str:
     """The names of some hosts, for a person."""
-    named = [printable(host) for host in hosts[:_NAMED]]
+    named = [foreign(host) for host in hosts[:_NAMED]]
     more = [f"{len(hosts) - _NAMED} more"] if len(hosts) > _NAMED else []
     return f"host{'s' * (len(hosts) > 1)} {', '.join([*named, *more])}"

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from interlock.core.safe_text import foreign
 from interlock.core.validate import span
 from interlock.nouns.guards import condition as c
 
@@ -42,24 +43,24 @@ def judge(rule: LeafRule, leaf: c.BaseCondition, fact: object, now: float | None
 
 def _lock_free(leaf: c.LockFree, fact: c.LockFact, now: float | None) -> Judgement:
     if not fact.holder:
-        return True, f"lock {leaf.lock} is free"
-    return False, f"{fact.holder} holds lock {leaf.lock}{_since(fact.since, now)}"
+        return True, f"lock {foreign(leaf.lock)} is free"
+    return False, f"{foreign(fact.holder)} holds lock {foreign(leaf.lock)}{_since(fact.since, now)}"
 
 
 def _lock_held(leaf: c.LockHeld, fact: c.LockFact, now: float | None) -> Judgement:
     if not fact.holder:
-        return False, f"lock {leaf.lock} is free"
-    held = f"{fact.holder} holds lock {leaf.lock}{_since(fact.since, now)}"
+        return False, f"lock {foreign(leaf.lock)} is free"
+    held = f"{foreign(fact.holder)} holds lock {foreign(leaf.lock)}{_since(fact.since, now)}"
     if leaf.by and leaf.by != fact.holder:
-        return False, f"{held}, not {leaf.by}"
+        return False, f"{held}, not {foreign(leaf.by)}"
     return True, held
 
 
 def _available(leaf: c.SemaphoreAvailable, fact: c.SemaphoreFact, now: float | None) -> Judgement:
     del now
     if fact.capacity is None:
-        return None, f"semaphore {leaf.semaphore} has no capacity yet"
-    free = f"{fact.available} of {slots(fact.capacity)} of semaphore {leaf.semaphore} free"
+        return None, f"semaphore {foreign(leaf.semaphore)} has no capacity yet"
+    free = f"{fact.available} of {slots(fact.capacity)} of semaphore {foreign(leaf.semaphore)} free"
     if fact.available >= leaf.slots:
         return True, free
     held = f" ({few(fact.holders)} hold{'s' * (len(fact.holders) == 1)} some)"
@@ -106,12 +107,12 @@ def _ended(leaf: c.PipelineComplete, fact: c.PipelineFact, now: float | None) ->
 
 def _progress(name: str, fact: c.PipelineFact, now: float | None) -> str:
     if not fact.state:
-        return f"there is no pipeline {name}"
+        return f"there is no pipeline {foreign(name)}"
     since = _since(fact.since, now)
     if fact.state == "complete":
-        return f"pipeline {name} is complete{since}"
+        return f"pipeline {foreign(name)} is complete{since}"
     state = "" if fact.state == "running" else f"{fact.state} "
-    return f"pipeline {name} is {state}in phase {fact.phase}{since}"
+    return f"pipeline {foreign(name)} is {state}in phase {foreign(fact.phase)}{since}"
 
 
 def _observed(leaf: c.BaseCondition, fact: c.Observation, now: float | None) -> Judgement:
@@ -178,7 +179,7 @@ def tasks(count: int, chosen: c.TaskFilter) -> str:
 def which(chosen: c.TaskFilter) -> str:
     """The filter, behind the word "tasks"."""
     said = [
-        f"{value}*" if name == "prefix" else f"with {name} {value}"
+        f"{foreign(value)}*" if name == "prefix" else f"with {name} {foreign(value)}"
         for name in chosen.__struct_fields__
         if (value := getattr(chosen, name))
     ]
@@ -189,13 +190,13 @@ def few(names: Iterable[str]) -> str:
     """The first few names."""
     some = list(dict.fromkeys(names))
     more = [f"{len(some) - NAMED} more"] if len(some) > NAMED else []
-    return ", ".join(some[:NAMED] + more)
+    return ", ".join([*map(foreign, some[:NAMED]), *more])
 
 
 def _described(some: Iterable[tuple[str, str, str]]) -> str:
     """A few tasks with their states, as the end of a sentence."""
     said = [
-        f"{id_} is {state}" + (f" ({worker} works on it)" if worker else "")
+        f"{foreign(id_)} is {state}" + (f" ({foreign(worker)} works on it)" if worker else "")
         for id_, state, worker in list(some)[:NAMED]
     ]
     return ": " + ", ".join(said) if said else ""
@@ -214,7 +215,7 @@ def _since(moment: float | None, now: float | None) -> str:
 
 
 def _said(fact: c.Observation, otherwise: str) -> str:
-    return (fact.says or otherwise) + (f" (host {fact.host})" if fact.host else "")
+    return (fact.says or otherwise) + (f" (host {foreign(fact.host)})" if fact.host else "")
 
 
 # The acts that would clear a leaf: who does what.  An act is one line for a person.  It names the
@@ -237,14 +238,16 @@ def act(leaf: c.BaseCondition, fact: object, *, wanted: bool) -> str:
 
 def _clear_lock(leaf: c.LockFree | c.LockHeld, fact: c.LockFact, wanted: bool) -> str:
     if isinstance(leaf, c.LockFree) == wanted:
-        return f"{fact.holder} releases lock {leaf.lock}"
-    agent = (leaf.by if isinstance(leaf, c.LockHeld) else "") or "an agent"
-    before = f"{fact.holder} releases lock {leaf.lock}, then " if fact.holder else ""
-    return f"{before}{agent} acquires {'it' if before else f'lock {leaf.lock}'}"
+        return f"{foreign(fact.holder)} releases lock {foreign(leaf.lock)}"
+    agent = foreign(leaf.by) if isinstance(leaf, c.LockHeld) and leaf.by else "an agent"
+    before = (
+        f"{foreign(fact.holder)} releases lock {foreign(leaf.lock)}, then " if fact.holder else ""
+    )
+    return f"{before}{agent} acquires {'it' if before else f'lock {foreign(leaf.lock)}'}"
 
 
 def _clear_semaphore(leaf: c.SemaphoreAvailable, fact: c.SemaphoreFact, wanted: bool) -> str:
-    name = f"semaphore {leaf.semaphore}"
+    name = f"semaphore {foreign(leaf.semaphore)}"
     if fact.capacity is None:
         return f"an agent acquires a slot of {name} and says its capacity"
     if not wanted:
@@ -291,29 +294,40 @@ def _clear_tasks(
 
 def _clear_task(id_: str, state: str, worker: str) -> str:
     if state in ("failed", "dead"):
-        return f"retry task {id_} ({state})"
+        return f"retry task {foreign(id_)} ({state})"
     if state == "blocked":
-        return f"unblock task {id_}"
-    return f"complete task {id_} ({f'{worker} works on it' if worker else f'it is {state}'})"
+        return f"unblock task {foreign(id_)}"
+    return (
+        f"complete task {foreign(id_)}"
+        f" ({f'{foreign(worker)} works on it' if worker else f'it is {state}'})"
+    )
 
 
 def _reach_phase(leaf: c.PipelineInPhase, fact: c.PipelineFact, wanted: bool) -> str:
     if not wanted:
-        return f"advance pipeline {leaf.pipeline} beyond phase {leaf.phase}"
-    return _start(leaf.pipeline, fact) or f"advance pipeline {leaf.pipeline} to phase {leaf.phase}"
+        return f"advance pipeline {foreign(leaf.pipeline)} beyond phase {foreign(leaf.phase)}"
+    return (
+        _start(leaf.pipeline, fact)
+        or f"advance pipeline {foreign(leaf.pipeline)} to phase {foreign(leaf.phase)}"
+    )
 
 
 def _reach_end(leaf: c.PipelineComplete, fact: c.PipelineFact, wanted: bool) -> str:
     if not wanted:
-        return f"start pipeline {leaf.pipeline} again"
-    here = f"advance pipeline {leaf.pipeline} to its end (it is in phase {fact.phase})"
+        return f"start pipeline {foreign(leaf.pipeline)} again"
+    here = (
+        f"advance pipeline {foreign(leaf.pipeline)} to its end (it is in phase"
+        f" {foreign(fact.phase)})"
+    )
     return _start(leaf.pipeline, fact) or here
 
 
 def _start(name: str, fact: c.PipelineFact) -> str:
     if fact.state == "running":
         return ""
-    return f"start pipeline {name}" + (f" again (it is {fact.state})" if fact.state else "")
+    return f"start pipeline {foreign(name)}" + (
+        f" again (it is {fact.state})" if fact.state else ""
+    )
 
 
 _STORE_ACTS: dict[type, Callable[[Any, Any, bool], str]] = {
@@ -330,18 +344,25 @@ _STORE_ACTS: dict[type, Callable[[Any, Any, bool], str]] = {
 def _change_outside(leaf: c.BaseCondition, fact: c.Observation, *, wanted: bool) -> str:
     is_status = isinstance(fact.value, int) and not isinstance(fact.value, bool)
     if not (is_status if isinstance(leaf, c.Command) else isinstance(fact.value, bool)):
-        host = f"host {fact.host}" if fact.host else "a host"
+        host = f"host {foreign(fact.host)}" if fact.host else "a host"
         return f"{host} looks again" + (f" ({fact.says})" if fact.says else "")
     return _OUTSIDE_ACTS[type(leaf)](leaf)[0 if wanted else 1]
 
 
 def _change_text(leaf: c.FileContains) -> tuple[str, str]:
-    sought = repr(leaf.text) if leaf.text else f"text that matches {leaf.pattern!r}"
-    return f"write {sought} into file {leaf.path}", f"remove {sought} from file {leaf.path}"
+    sought = (
+        f"the text {foreign(leaf.text)}"
+        if leaf.text
+        else f"text that matches {foreign(leaf.pattern)}"
+    )
+    return (
+        f"write {sought} into file {foreign(leaf.path)}",
+        f"remove {sought} from file {foreign(leaf.path)}",
+    )
 
 
 def _change_command(leaf: c.Command) -> tuple[str, str]:
-    name = f"command `{command_line(leaf)}`"
+    name = f"command {foreign(command_line(leaf))}"
     if leaf.expect == "failure":
         return f"make {name} fail", f"make {name} succeed"
     if leaf.expect == 0:
@@ -357,16 +378,22 @@ def command_line(command: c.Command | c.CommandNeed) -> str:
 
 
 _OUTSIDE_ACTS: dict[type, Callable[[Any], tuple[str, str]]] = {
-    c.BranchExists: lambda leaf: (f"create branch {leaf.branch}", f"delete branch {leaf.branch}"),
+    c.BranchExists: lambda leaf: (
+        f"create branch {foreign(leaf.branch)}",
+        f"delete branch {foreign(leaf.branch)}",
+    ),
     c.BranchClean: lambda leaf: (
-        f"commit or undo the changes in the worktree of branch {leaf.branch}",
-        f"change a file in the worktree of branch {leaf.branch}",
+        f"commit or undo the changes in the worktree of branch {foreign(leaf.branch)}",
+        f"change a file in the worktree of branch {foreign(leaf.branch)}",
     ),
     c.BranchMerged: lambda leaf: (
-        f"merge branch {leaf.branch} into {leaf.into}",
-        f"commit something to branch {leaf.branch}",
+        f"merge branch {foreign(leaf.branch)} into {foreign(leaf.into)}",
+        f"commit something to branch {foreign(leaf.branch)}",
     ),
-    c.FileExists: lambda leaf: (f"create file {leaf.path}", f"remove file {leaf.path}"),
+    c.FileExists: lambda leaf: (
+        f"create file {foreign(leaf.path)}",
+        f"remove file {foreign(leaf.path)}",
+    ),
     c.FileContains: _change_text,
     c.Command: _change_command,
 }
@@ -382,22 +409,22 @@ def _allow_look(has: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def _repository(need: c.BranchNeed | c.CleanNeed | c.MergedNeed) -> str:
-    return f"the repository of branch {need.branch}"
+    return f"the repository of branch {foreign(need.branch)}"
 
 
 def _folder(need: c.FileNeed | c.TextNeed) -> str:
-    return f"the folder of file {need.path}"
+    return f"the folder of file {foreign(need.path)}"
 
 
 _MAKE_KNOWN: dict[type, Callable[[Any], str]] = {
-    c.LockNeed: _read_again(lambda need: f"lock {need.lock}"),
-    c.SemaphoreNeed: _read_again(lambda need: f"semaphore {need.semaphore}"),
+    c.LockNeed: _read_again(lambda need: f"lock {foreign(need.lock)}"),
+    c.SemaphoreNeed: _read_again(lambda need: f"semaphore {foreign(need.semaphore)}"),
     c.TasksNeed: _read_again(lambda need: f"the tasks{which(need.filter)}"),
-    c.PipelineNeed: _read_again(lambda need: f"pipeline {need.pipeline}"),
+    c.PipelineNeed: _read_again(lambda need: f"pipeline {foreign(need.pipeline)}"),
     c.BranchNeed: _allow_look(_repository),
     c.CleanNeed: _allow_look(_repository),
     c.MergedNeed: _allow_look(_repository),
     c.FileNeed: _allow_look(_folder),
     c.TextNeed: _allow_look(_folder),
-    c.CommandNeed: _allow_look(lambda need: f"command `{command_line(need)}`"),
+    c.CommandNeed: _allow_look(lambda need: f"command {foreign(command_line(need))}"),
 }

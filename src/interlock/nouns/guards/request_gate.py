@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Event
 from interlock.core.outcomes import GuardBlocked, NoGuard
+from interlock.core.safe_text import foreign
 from interlock.errors import BadInput
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards.leaf_rules import RULES
@@ -243,7 +244,10 @@ def _leaf(result: g.GuardResult) -> LeafVerdict:
 
 def _warning(result: g.GuardResult) -> str:
     leaf = _leaf(result)
-    return f"warned by {result.guard}: {leaf.condition} is {leaf.verdict}: {leaf.reason}"
+    return (
+        f"warned by {foreign(result.guard)}: {foreign(leaf.condition)} is {leaf.verdict}:"
+        f" {leaf.reason}"
+    )
 
 
 def _refuse_own(guards: Sequence[g.Guard], own: Collection[str], thing: str) -> None:

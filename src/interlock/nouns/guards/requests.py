@@ -16,7 +16,7 @@ from msgspec import Struct
 from interlock.clock import Clock, SystemClock
 from interlock.core import validate
 from interlock.core.outcomes import NoGuard
-from interlock.core.safe_text import printable, quoted
+from interlock.core.safe_text import foreign, printable, quoted
 from interlock.core.validate import closest_names
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.guards import condition as c
@@ -277,6 +277,6 @@ def _run(leaf: c.BaseCondition) -> str:
     import shlex
 
     if isinstance(leaf, c.BranchClean):
-        return f"git status in the worktree of branch {leaf.branch}"
+        return f"git status in the worktree of branch {foreign(leaf.branch)}"
     run: tuple[str, ...] = getattr(leaf, "run", ())
     return f"sh -c {shlex.quote(run[0])}" if getattr(leaf, "shell", False) else shlex.join(run)

@@ -20,6 +20,8 @@ class LeafVerdict(Struct, frozen=True, kw_only=True):
     A leaf under ``not`` is shown with its ``!``, and the verdict is that of the whole.
     """
 
+    own_words = ("reason",)
+
     condition: str
     verdict: Verdict
     reason: str
@@ -94,6 +96,8 @@ class GuardsLooked(Success, frozen=True, kw_only=True, tag="looked"):
 class LastObservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a host last saw for a leaf; ``current`` if it is no older than the guard allows."""
 
+    own_words = ("says",)
+
     condition: str
     value: bool | int | None
     says: str
@@ -123,6 +127,8 @@ class GuardView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     other hosts that do.  ``definition`` is the lines of the guard in a definition file, ``stored``
     as the store has it.
     """
+
+    own_words = ("definition",)
 
     guard: str
     condition: str

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from interlock.core.safe_text import one_line
+from interlock.core.safe_text import foreign, one_line
 from interlock.threads import background
 
 T = TypeVar("T")
@@ -44,18 +44,14 @@ def unknown(says: str) -> Sighting:
 
 
 def shown(name: str) -> str:
-    """A name or a command on one line, shortened, without characters that do not print."""
-    return _short(one_line(name), _SHOWN)
+    """A name or a command on one line, as it stands in a sentence; empty for none."""
+    return foreign(one_line(name), _SHOWN) if name else ""
 
 
 def last_line(output: bytes) -> str:
-    """The last line of an output that is not empty, shortened."""
+    """The last line of an output that is not empty, as it stands in a sentence."""
     lines = output.decode(errors="replace").rstrip().splitlines()
-    return _short(one_line(lines[-1]), _LINE) if lines else ""
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 3] + "..."
+    return foreign(one_line(lines[-1]), _LINE) if lines else ""
 
 
 # Side by side.

@@ -6,7 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from interlock.core.safe_text import printable
-from interlock.runtime.text import ago, columns, guard_blocked, lasting, listed, no_guard, table
+from interlock.runtime.text import (
+    ago,
+    columns,
+    guard_blocked,
+    joined,
+    lasting,
+    listed,
+    no_guard,
+    table,
+)
 
 if TYPE_CHECKING:
     from interlock.nouns.guards import noun, results
@@ -66,7 +75,7 @@ def denied(outcome: noun.GuardsDenied, paint: Paint) -> str:
     """The definitions that this host does not look for."""
     if not outcome.guards:
         return f"nothing in {outcome.file} looks at the outside"
-    said = f"{paint('green', 'denied')} {', '.join(outcome.guards)}"
+    said = f"{paint('green', 'denied')} {joined(outcome.guards)}"
     if outcome.left:
         more = "other hosts rely on what this one saw until it is too old"
         return f"{said}; nothing was deleted from the store, so {more}: {outcome.left}"
@@ -94,8 +103,8 @@ def permissions(outcome: noun.GuardPermissionList, paint: Paint) -> str:
 def defined(outcome: results.GuardsDefined, paint: Paint) -> str:
     """Which are new, changed, the same."""
     parts = (("new", outcome.new), ("changed", outcome.changed), ("the same", outcome.same))
-    said = [f"{', '.join(names)} ({word})" for word, names in parts if names]
-    return f"{paint('green', 'defined')} {', '.join(said)}"
+    said = [f"{joined(names)} ({word})" for word, names in parts if names]
+    return f"{paint('green', 'defined')} {joined(said)}"
 
 
 def dropped(outcome: results.GuardDropped, paint: Paint) -> str:
@@ -103,7 +112,7 @@ def dropped(outcome: results.GuardDropped, paint: Paint) -> str:
     said = f"{paint('green', 'dropped')} {outcome.guard}"
     if not outcome.waiting:
         return said
-    waiting = ", ".join(map(printable, outcome.waiting))
+    waiting = joined(map(printable, outcome.waiting))
     return f"{said}; what waits for it waits until it is defined again: {waiting}"
 
 
@@ -139,7 +148,7 @@ def _hosts(outcome: results.GuardView) -> str:
     for each in outcome.hosts:
         idle = "" if each.live else " (no agent runs there)"
         said.append(f"{each.host} (it looks again and again)" if each.looks else each.host + idle)
-    return ", ".join(said) or ("none" if outcome.allowed else "no live host may look")
+    return joined(said) or ("none" if outcome.allowed else "no live host may look")
 
 
 def _rows(outcome: results.GuardView) -> Sequence[Sequence[str]]:
@@ -158,10 +167,10 @@ def _here(view: results.GuardView) -> str:
 
 def looked(outcome: results.GuardsLooked, paint: Paint) -> str:
     """What this host looked for, and what it may not look for."""
-    news = f"; there was news about {', '.join(outcome.changed)}" if outcome.changed else ""
-    lines = [f"{paint('green', 'looked')} for {', '.join(outcome.guards) or 'nothing'}{news}"]
+    news = f"; there was news about {joined(outcome.changed)}" if outcome.changed else ""
+    lines = [f"{paint('green', 'looked')} for {joined(outcome.guards) or 'nothing'}{news}"]
     if outcome.not_allowed:
-        lines.append(f"not allowed here: {', '.join(outcome.not_allowed)}")
+        lines.append(f"not allowed here: {joined(outcome.not_allowed)}")
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.outcomes import NoGuard
+from interlock.core.safe_text import foreign
 from interlock.errors import BadInput, NotAllowed
 from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import guard as g
@@ -169,7 +170,9 @@ def _blocked(thing: str, result: g.GuardResult) -> Why:
         thing=thing,
         blocked=True,
         because="; ".join(
-            dict.fromkeys(f"{each.condition} is {each.verdict}: {each.reason}" for each in said)
+            dict.fromkeys(
+                f"{foreign(each.condition)} is {each.verdict}: {each.reason}" for each in said
+            )
         ),
         clear="; ".join(result.acts),
         by=", ".join(dict.fromkeys(agent for leaf in leaves for agent in clearers(leaf))),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock.core.safe_text import foreign
 from interlock.errors import Lost
 from interlock.nouns.merges import bounces, rules
 from interlock.nouns.merges.bounces import bounce, named
@@ -206,7 +207,10 @@ class BatchMerger:
         if verdict.untested:
             yield InThread(partial(folder.check_out, before))
         elif before == base and not (yield from self._check(folder, base, base)).passed:
-            return f"{self._name} itself does not pass, also without this branch: {verdict.reason}"
+            return (
+                f"{foreign(self._name)} itself does not pass, also without this branch:"
+                f" {verdict.reason}"
+            )
         return verdict.reason
 
     def _check(self, folder: GuardFolder, base: str, commit: str) -> Op[CandidateVerdict]:
@@ -335,7 +339,11 @@ class BatchMerger:
         contained = all(each.merge.commit in now.contained for each in merges)
         result = rules.after_move(landing.tip, landing.base, now.base, error, contained=contained)
         if result == "held":
-            return (yield from self._endings.hold(term.actor, f"{name} cannot be moved: {error}"))
+            return (
+                yield from self._endings.hold(
+                    term.actor, f"{foreign(name)} cannot be moved: {error}"
+                )
+            )
         self._say(f"{name} moved; building again")
         return "progress"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from interlock.core.safe_text import printable, printable_lines
+from interlock.core.safe_text import foreign, printable, printable_lines
 from interlock.nouns.merges import merge as core
 from interlock.nouns.merges.rules import Bounce
 from interlock.nouns.merges.store_files import named_store_files, way_out
@@ -29,10 +29,10 @@ def bounce(cause: core.BounceCause, reason: str, files: Sequence[str] = ()) -> B
 
 def in_conflict(target: str, merged: MergedTree) -> Bounce:
     """A branch that git cannot merge, with its files."""
-    said = f"it conflicts with {target} in {named(merged.conflicts)}"
+    said = f"it conflicts with {foreign(target)} in {named(merged.conflicts)}"
     if merged.unrelated:
-        said = f"it and {target} have unrelated histories"
-    reason = f"{said}; rebase the branch onto {target}, and submit it again"
+        said = f"it and {foreign(target)} have unrelated histories"
+    reason = f"{said}; rebase the branch onto {foreign(target)}, and submit it again"
     return bounce("conflict", reason, merged.conflicts)
 
 
@@ -54,12 +54,13 @@ def with_store_files(files: tuple[str, ...]) -> Bounce:
 def reserved_by(overlaps: Sequence[ReservationOverlap]) -> Bounce:
     """The holders of the files, and what to do."""
     said = [
-        f"{each.witness} ({each.holder}{f': {each.reason}' if each.reason else ''})"
+        f"{foreign(each.witness)} (by {foreign(each.holder)}"
+        f"{f', who says {foreign(each.reason)}' if each.reason else ''})"
         for each in overlaps
     ]
     return bounce(
         "reserved",
-        f"it changes files that others have reserved: {named(said)}; ask them, wait for them, or"
+        f"it changes files that others have reserved: {_few(said)}; ask them, wait for them, or"
         " submit it with --override REASON",
         [each.witness for each in overlaps],
     )
@@ -68,7 +69,8 @@ def reserved_by(overlaps: Sequence[ReservationOverlap]) -> Bounce:
 def overwrites(target: str, folder: str, error: str) -> str:
     """Why a target cannot move: its folder could not follow."""
     return printable(
-        f"{target} is checked out in {folder}, where the merge would overwrite changes ({error});"
+        f"{foreign(target)} is checked out in {foreign(folder)}, where the merge would overwrite"
+        f" changes ({foreign(error)});"
         " commit, stash or remove them there"
     )
 
@@ -77,12 +79,18 @@ def left_behind(target: str, folder: str, attempt: core.MergeAttempt, error: str
     """The target has moved, and its folder has the files of the old commit."""
     follow = f"git read-tree -m -u {attempt.base[:12]} {attempt.tip[:12]}"
     return printable(
-        f"{target} has moved, and its folder {folder} has not followed ({error}); commit nothing"
+        f"{foreign(target)} has moved, and its folder {foreign(folder)} has not followed"
+        f" ({foreign(error)}); commit nothing"
         f" there, which would take the merge back: remove the cause, or run '{follow}' there"
     )
 
 
 def named(names: Sequence[str]) -> str:
     """A few of these names."""
-    few = ", ".join(map(printable, names[:_NAMED]))
-    return f"{few} and {len(names) - _NAMED} more" if len(names) > _NAMED else few
+    return _few([foreign(each) for each in names[: _NAMED + 1]], len(names))
+
+
+def _few(texts: Sequence[str], count: int = 0) -> str:
+    more = max(count, len(texts)) - _NAMED
+    few = ", ".join(texts[:_NAMED])
+    return f"{few} and {more} more" if more > 0 else few

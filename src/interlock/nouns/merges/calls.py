@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from interlock.core import validate
+from interlock.core.safe_text import foreign
 from interlock.errors import BadInput, Unavailable
 from interlock.nouns.guards.outside_git import is_branch_name
 from interlock.nouns.merges import merge as core
@@ -262,7 +263,7 @@ def _keep(git: MergeRepository, commit: str, remote: str) -> None:
     try:
         git.keep(commit, remote)
     except GitFailed as failed:
-        where = f"at {remote}" if remote else "in this repository"
+        where = f"at {foreign(remote)}" if remote else "in this repository"
         raise BadInput(f"the commit cannot be kept {where}: {failed}; check that first") from None
 
 

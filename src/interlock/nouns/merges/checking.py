@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from interlock.core import validate
+from interlock.core.safe_text import foreign
+from interlock.core.validate import quote
 from interlock.errors import BadInput, NotAllowed
 from interlock.steps import InThread, Op
 
@@ -61,7 +63,7 @@ class MergeGuard(Struct, frozen=True, kw_only=True):
         import shlex
 
         command = (shlex.join(self.command),) if self.command else ()
-        return " and ".join([*command, *[f"guard {name}" for name in self.guards]])
+        return " and ".join([*command, *[f"guard {foreign(name)}" for name in self.guards]])
 
     def check(
         self, runner: Runner, folder: str, about: dict[str, str], supervision: Supervision
@@ -94,7 +96,6 @@ class MergeGuard(Struct, frozen=True, kw_only=True):
         )
 
     def _verdict(self, ended: Ended) -> CandidateVerdict:
-        from interlock.core.validate import quote
 
         program = quote(self.command[0])
         match ended.how:
@@ -122,9 +123,9 @@ class MergeGuard(Struct, frozen=True, kw_only=True):
             found = report((yield from check_now(runner, [own], runner.clock, own_root=folder)))
             if found.outcome != "passed":
                 leaf = next((each for each in found.leaves if each.verdict != "true"), None)
-                said = f": {leaf.condition}: {leaf.reason}" if leaf else ""
+                said = f": {foreign(leaf.condition)}: {leaf.reason}" if leaf else ""
                 return CandidateVerdict(
-                    passed=False, reason=f"guard {guard.name} {found.outcome}{said}"
+                    passed=False, reason=f"guard {foreign(guard.name)} {found.outcome}{said}"
                 )
         return CandidateVerdict(passed=True)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
+from interlock.core.safe_text import foreign
 from interlock.nouns.merges.git_process import GitFailed
 from interlock.nouns.merges.repository import MergeRepository
 from interlock.steps import InThread, Op
@@ -45,7 +46,7 @@ class GuardFolder:
             try:
                 self._check_out(commit)
             except OSError as error:
-                said = f"{self.path} cannot be made ({error.strerror})"
+                said = f"{foreign(self.path)} cannot be made ({error.strerror})"
                 raise GitFailed(f"{said}; set XDG_CACHE_HOME to a folder with room") from None
 
     @contextmanager

@@ -250,6 +250,8 @@ class MergesServed(Success, frozen=True, kw_only=True, tag="served"):
 class MergesHeld(Refusal, frozen=True, kw_only=True, tag="held"):
     """Branches wait, and none of them can be merged now: the ``reason`` says what to repair."""
 
+    own_words = ("reason",)
+
     target: str
     reason: str
     merged: int = 0
@@ -294,6 +296,8 @@ class ListedMerge(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class MergeView(ListedMerge, frozen=True, kw_only=True, omit_defaults=True):
     """One merge, with what its target says; ``server`` is the agent that serves it now."""
 
+    own_words = ("held",)
+
     server: str = ""
     guard: str = ""
     held: str = ""
@@ -303,6 +307,8 @@ class MergeView(ListedMerge, frozen=True, kw_only=True, omit_defaults=True):
 
 class MergeTargetView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The target of a queue for display; without a ``server``, nothing is merged."""
+
+    own_words = ("held",)
 
     target: str
     waiting: int

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Event, Write
+from interlock.core.safe_text import foreign
 from interlock.nouns.merges import merge as core
 from interlock.nouns.merges.merge import Merge, MergeAttempt, MergeTarget, WaitingMerge
 from interlock.nouns.messages.message import StoredMessage
@@ -374,7 +375,7 @@ def _notice(id_: str, merge: Merge, message: str, now: float) -> Iterable[Write]
         at=round(now, 3),
         to=(merge.by,),
         type="merge",
-        subject=f"{merge.state}: {merge.branch} into {merge.into}"[:200],
+        subject=f"{merge.state}: {foreign(merge.branch)} into {foreign(merge.into)}"[:200],
         thread=id_,
         data=Raw(codec.encode({key: value for key, value in data.items() if value})),
         trace=merge.trace,

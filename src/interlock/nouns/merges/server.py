@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import replace
 
 from interlock.core import keys, validate
+from interlock.core.safe_text import foreign
 from interlock.errors import BadInput, Lost
 from interlock.nouns.grants.held_grant import HeldPools, take
 from interlock.nouns.grants.lock import LockTarget
@@ -72,7 +73,7 @@ class MergeServer:
         yield from allowed_guards(self._options.guard.guards)
         if self._options.drain:
             return (yield from self._serve())
-        outage = self._context.outage(f"the merge queue of {self._name}")
+        outage = self._context.outage(f"the merge queue of {foreign(self._name)}")
         return (yield from outage.through(lambda _left: self._serve(), validate.FOREVER))
 
     def _serve(self) -> Op[core.ServeOutcome]:
@@ -80,7 +81,9 @@ class MergeServer:
             held = yield from self._take()
             if last := (yield from _then(self._until_lost(held), held.end)):
                 return self._outcome(last)
-            self._say(f"the lock of {self._name} was lost, or its guard stopped; beginning again")
+            self._say(
+                f"the lock of {foreign(self._name)} was lost, or its guard stopped; beginning again"
+            )
 
     def _outcome(self, last: RoundResult) -> core.ServeOutcome:
         endings = self._endings
@@ -177,8 +180,10 @@ class MergeServer:
         actor, endings = term.actor, self._endings
         refs: TargetRefs = yield InThread(partial(self._batches.refs, queue))
         if not refs.base:
-            where = f"at {self._options.remote}" if self._options.remote else "here"
-            said = f"there is no branch {self._name} {where}; create it, with a first commit"
+            where = f"at {foreign(self._options.remote)}" if self._options.remote else "here"
+            said = (
+                f"there is no branch {foreign(self._name)} {where}; create it, with a first commit"
+            )
             return (yield from endings.hold(actor, said))
         if behind := (yield from endings.follow(queue.target.attempt, refs)):
             return (yield from endings.hold(actor, behind, moved=True))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interlock.core.validate import quote
-from interlock.runtime.text import ago, barred, listed, table
+from interlock.core.safe_text import foreign
+from interlock.core.validate import command, quote
+from interlock.runtime.text import ago, joined, listed, reason_lines, table
 
 if TYPE_CHECKING:
     from interlock.nouns.merges import merge as core
@@ -29,12 +30,15 @@ def _queued(outcome: core.MergeSubmitted, paint: Paint) -> str:
 def _unfinished(outcome: core.MergeUnfinished, paint: Paint) -> str:
     behind = f", behind {outcome.before} others" if outcome.before else ""
     head = f"{paint('yellow', 'waiting')} {outcome.branch} for {outcome.into}{behind}"
-    return f"{head}: it was not merged in time; see 'interlock why merge/{outcome.merge}'"
+    return (
+        f"{head}: it was not merged in time; see"
+        f" {command('interlock why ' + quote(f'merge/{outcome.merge!s}'))}"
+    )
 
 
 def _busy(outcome: core.MergeBusy, paint: Paint) -> str:
     head = f"{paint('yellow', 'busy')} {outcome.branch}: it is {outcome.state}"
-    return f"{head}; wait for its end: interlock merge show {outcome.merge}"
+    return f"{head}; wait for its end: interlock merge show {quote(outcome.merge)}"
 
 
 def _done(outcome: core.MergeDone, paint: Paint) -> str:
@@ -43,24 +47,23 @@ def _done(outcome: core.MergeDone, paint: Paint) -> str:
 
 
 def _bounced(outcome: core.MergeBounced, paint: Paint) -> str:
-    first, *rest = outcome.reason.split("\n")
-    head = f"{paint('red', 'bounced')} {outcome.branch} from {outcome.into}: {first}"
-    return "\n".join([head, *barred(rest, paint)])
+    head = f"{paint('red', 'bounced')} {outcome.branch} from {outcome.into}:"
+    return head + reason_lines(outcome.reason, paint)
 
 
 def _cancelled(outcome: core.MergeCancelled, paint: Paint) -> str:
-    said = f": {outcome.reason}" if outcome.reason else ""
     before = f" before, by {outcome.by}" if outcome.already else ""
-    return f"{paint('green', 'cancelled')} {outcome.branch} for {outcome.into}{before}{said}"
+    head = f"{paint('green', 'cancelled')} {outcome.branch} for {outcome.into}{before}"
+    return head + reason_lines(outcome.reason, paint)
 
 
 def _over(outcome: core.MergeOver, paint: Paint) -> str:
     head = f"{paint('yellow', 'over')} {outcome.branch}: it was {outcome.state} before"
-    return f"{head}; see 'interlock merge show {outcome.merge}'"
+    return f"{head}; see {command(f'interlock merge show {quote(outcome.merge)}')}"
 
 
 def _unknown(outcome: core.UnknownMerge, paint: Paint) -> str:
-    name = ", ".join(outcome.unknown)
+    name = joined(outcome.unknown)
     word = paint("yellow", "unknown")
     return f"{word} {name}: no such merge, and no such branch waits; see 'interlock merge list'"
 
@@ -77,7 +80,6 @@ def _held(outcome: core.MergesHeld, paint: Paint) -> str:
 
 
 def _view(view: core.MergeView, paint: Paint) -> str:
-    first, *rest = view.reason.split("\n")
     facts = [
         ("merge", view.merge),
         ("branch", view.branch),
@@ -88,15 +90,14 @@ def _view(view: core.MergeView, paint: Paint) -> str:
         ("commit", view.commit),
         ("merged as", view.merged_as),
         ("cause", view.cause),
-        ("reason", first),
-        ("files", ", ".join(view.files)),
+        ("files", joined(view.files)),
         ("held", view.held),
         ("guard", view.guard),
         ("server", view.server or ("none" if view.state == "waiting" else "")),
         ("submitted", f"{ago(view.at)}, by {view.by}"),
         ("ended", ago(view.ended_at) + (f", by {view.ended_by}" if view.ended_by else "")),
     ]
-    return "\n".join([listed(facts), *barred(rest, paint)])
+    return listed(facts) + reason_lines(view.reason, paint)
 
 
 def _list(outcome: core.MergeList, paint: Paint) -> str:
@@ -142,7 +143,7 @@ def _target(view: core.MergeTargetView, paint: Paint, *, several: bool) -> str:
 def _note(each: core.ListedMerge) -> str:
     if each.state == "merged":
         return each.merged_as[:_SHORT]
-    return each.reason.split("\n")[0]
+    return foreign(each.reason.split("\n")[0]) if each.reason else ""
 
 
 TEXTS: dict[str, Text] = {

@@ -10,6 +10,7 @@ from interlock.core import keys
 from interlock.core.decision import Event
 from interlock.core.entry import RecordLine
 from interlock.core.history import HistoryEvent, NounHistory
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote
 from interlock.nouns.grants import views as grant_views
 from interlock.nouns.merges import merge as core
@@ -150,7 +151,7 @@ def why(context: Context, name: str) -> Op[Why]:
     return Why(
         thing=f"merge/{own}",
         blocked=bool(queue.waiting) and bool(said),
-        because=said or f"{len(queue.waiting)} branches wait, and {server} merges them",
+        because=said or f"{len(queue.waiting)} branches wait, and {foreign(server)} merges them",
         clear=clear or "nothing is left to do",
         by=server,
         since=queue.target.since or None,
@@ -169,7 +170,7 @@ def _queue_says(target: str, server: str, state: MergeTarget) -> tuple[str, str]
     """Why no branch of a queue is merged, and what to do about it; empty if all is well."""
     if not server:
         serve = f"interlock merge serve --target {quote(target)} -- make test"
-        return f"no server merges into {target}", serve
+        return f"no server merges into {foreign(target)}", serve
     return state.held, "remove that cause; the server notices it by itself" if state.held else ""
 
 
@@ -179,29 +180,35 @@ def _why(view: core.MergeView) -> Why:
     again = f"repair it, then submit it again: interlock merge submit {quote(view.branch)}"
     match view.state:
         case "merged":
-            said = f"{view.branch} is merged: {view.into} contains it as of {view.merged_as[:12]}"
+            said = (
+                f"{foreign(view.branch)} is merged: {foreign(view.into)} contains it as of"
+                f" {view.merged_as[:12]}"
+            )
             return Why(**base, blocked=False, because=said, clear="nothing is left to do")
         case "bounced":
             return Why(
                 **base,
                 blocked=True,
-                because=f"{view.branch} was bounced: {view.reason.partition(chr(10))[0]}",
+                because=f"{foreign(view.branch)} was bounced:"
+                f" {foreign(view.reason.partition(chr(10))[0])}",
                 clear=again,
                 by=view.by,
                 since=view.ended_at,
             )
         case "cancelled":
-            said = f"{view.ended_by} cancelled it" + (f": {view.reason}" if view.reason else "")
+            said = f"{foreign(view.ended_by)} cancelled it" + (
+                f": {foreign(view.reason)}" if view.reason else ""
+            )
             return Why(**base, blocked=True, because=said, clear=again, since=view.ended_at)
         case "testing" | "landing":
-            said = f"{view.server} is {view.state} it"
+            said = f"{foreign(view.server)} is {view.state} it"
             return Why(**base, blocked=False, because=said, clear="wait for it", by=view.server)
         case "waiting":
             pass
     said, clear = _queue_says(view.into, view.server, MergeTarget(held=view.held))
     if not said:
         ahead = "it is next" if view.place <= 1 else f"{view.place - 1} branches are before it"
-        said, clear = f"{ahead} in the queue of {view.into}", "wait for it"
+        said, clear = f"{ahead} in the queue of {foreign(view.into)}", "wait for it"
     return Why(**base, blocked=True, because=said, clear=clear, by=view.server, since=view.at)
 
 
@@ -222,7 +229,7 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
             found.append(
                 Problem(
                     kind="blocked" if server else "unattended",
-                    says=f"merge/{name}: {len(queue.waiting)} branches wait: {said}",
+                    says=f"merge/{foreign(name)}: {len(queue.waiting)} branches wait: {said}",
                     remedy=clear,
                     thing=f"merge/{name}",
                     agent=server or first.by,

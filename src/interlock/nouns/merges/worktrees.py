@@ -13,7 +13,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.safe_text import quoted
+from interlock.core.safe_text import foreign, quoted
 from interlock.errors import BadInput
 from interlock.nouns.merges.calls import branch_name
 from interlock.nouns.merges.git_process import GitFailed
@@ -79,15 +79,18 @@ def remove(tree: AgentWorktree, into: str, folder: str) -> str:
     repository, inside = MergeRepository(folder), MergeRepository(tree.path)
     try:
         if inside.current_branch() != tree.branch:
-            return f"it does not have {tree.branch} checked out"
+            return f"it does not have {foreign(tree.branch)} checked out"
         if changes := inside.git("status", "--porcelain", "--untracked-files=normal").splitlines():
             return f"it has {len(changes)} changed or new files, such as {changes[0][3:]}"
         commit = repository.commit_of(tree.branch)
         target = repository.commit_of(into)
         if not target:
-            return f"there is no branch {into}, into which {tree.branch} could be merged"
+            return (
+                f"there is no branch {foreign(into)}, into which {foreign(tree.branch)} could be"
+                " merged"
+            )
         if repository.git("rev-list", "-n1", commit, f"^{target}"):
-            return f"{tree.branch} is not merged into {into}"
+            return f"{foreign(tree.branch)} is not merged into {foreign(into)}"
         made = _made_here(repository, tree.branch)
         repository.git("worktree", "remove", tree.path)
         if made and tree.branch != into:

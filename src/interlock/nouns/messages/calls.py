@@ -118,7 +118,7 @@ class MessageCalls(SendCalls[D]):
         """Say how to answer a message that is not a question."""
         found = yield from inbox_reader.find_message(self.context.me().actor.agent, id_)
         to = "AGENT" if found is None else found.sender
-        how = f"interlock send {validate.quote(to)} --reply-to {id_} TEXT"
+        how = f"interlock send {validate.quote(to)} --reply-to {validate.quote(id_)} TEXT"
         raise BadInput(f"that is no question; answer with: {how}")
 
     @call

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.core.safe_text import printable
-from interlock.core.validate import quote
+from interlock.core.validate import command, quote
 from interlock.nouns.messages.text import body
-from interlock.runtime.text import ago, as_json, listed, table
+from interlock.runtime.text import ago, joined, listed, short_json, table
 
 if TYPE_CHECKING:
     from interlock.nouns.messages import decision as decisions
@@ -31,9 +31,7 @@ def _decision_list(outcome: DecisionList, paint: Paint) -> str:
 
 def _row(each: decisions.DecisionView, paint: Paint) -> tuple[str, ...]:
     state = paint("yellow" if each.state == "open" else "dim", each.state)
-    text = as_json(each.question)
-    short = text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
-    return each.decision, state, each.agent, ago(each.at), short
+    return each.decision, state, each.agent, ago(each.at), short_json(each.question, _SHORT)
 
 
 def _decision(outcome: decisions.DecisionView, paint: Paint) -> str:
@@ -50,9 +48,9 @@ def _decision(outcome: decisions.DecisionView, paint: Paint) -> str:
         lines += [f"option {printable(each.option)}: {printable(each.text)}".rstrip(": ")]
         lines += body(each.value, paint) if each.value is not None else []
     if outcome.state == "open":
-        answer = quote(outcome.options[0].option) if outcome.options else "TEXT"
-        command = f"interlock decision resolve {outcome.decision} {answer} --agent NAME"
-        return "\n".join([*lines, f"to decide, as another agent than {outcome.agent}: {command}"])
+        answer = outcome.options[0].option if outcome.options else "TEXT"
+        how = f"interlock decision resolve {quote(outcome.decision)} {quote(answer)} --agent NAME"
+        return "\n".join([*lines, f"to decide, as another agent than {outcome.agent}: {how}"])
     decided = f"decided by {outcome.by}" if outcome.by else "the deadline passed; the default is"
     return "\n".join([*lines, f"{decided}, {ago(outcome.resolved)}", *body(outcome.answer, paint)])
 
@@ -69,7 +67,7 @@ def _resolved(outcome: decisions.Resolved, paint: Paint) -> str:
 
 
 def _already(outcome: decisions.AlreadyResolved, paint: Paint) -> str:
-    hint = f"see 'interlock decision show {outcome.decision}'"
+    hint = f"see {command(f'interlock decision show {quote(outcome.decision)}')}"
     word = paint("yellow", "already resolved")
     if not outcome.by:
         return f"{word} {outcome.decision}: its deadline passed; {hint}"
@@ -77,7 +75,7 @@ def _already(outcome: decisions.AlreadyResolved, paint: Paint) -> str:
 
 
 def _no_option(outcome: decisions.NoSuchOption, paint: Paint) -> str:
-    named = ", ".join(map(quote, outcome.options))
+    named = joined(map(quote, outcome.options))
     return f"{paint('yellow', 'no such option')} of {outcome.decision}: give one of {named}"
 
 

@@ -11,6 +11,7 @@ import stat
 from typing import BinaryIO
 
 from interlock.client_context import Context
+from interlock.core.safe_text import foreign
 from interlock.errors import BadInput, Changed
 from interlock.nouns.messages.message import File
 from interlock.runtime.calls import Calls, D, call
@@ -117,9 +118,12 @@ def _read(file: File) -> bytes:
 
 def _gone(file: File, error: Exception) -> Changed:
     return Changed(
-        f"the shared file cannot be read ({error}); ask for it to be shared again: {file.path}"
+        f"the shared file cannot be read ({error}); ask for it to be shared again:"
+        f" {foreign(file.path)}"
     )
 
 
 def _changed(file: File) -> Changed:
-    return Changed(f"{file.path} has changed since it was shared; ask for it to be shared again")
+    return Changed(
+        f"{foreign(file.path)} has changed since it was shared; ask for it to be shared again"
+    )

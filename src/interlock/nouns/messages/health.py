@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from interlock.core import keys
-from interlock.core.validate import quote, span
+from interlock.core.safe_text import foreign, one_line
+from interlock.core.validate import command, quote, span
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.limits import message_limits
 from interlock.nouns.messages.presence import liveness_key, receiver_note
@@ -82,7 +83,7 @@ def _unread(checkup: HealthCheck, waiting: Mapping[str, Sequence[Item]]) -> Op[l
     return [
         Problem(
             kind="unread",
-            says=f"agent/{agent}: {_messages(len(marks))} for {agent}, the first"
+            says=f"agent/{foreign(agent)}: {_messages(len(marks))} for {foreign(agent)}, the first"
             f" for {span(now - at)}, and {_absent(joined[keys.joined(agent)])}",
             remedy=f"start it, or read them for it: interlock inbox --agent {quote(agent)}",
             thing=f"agent/{agent}",
@@ -99,7 +100,8 @@ def _deep(waiting: Mapping[str, Sequence[Item]], depth: int) -> Iterator[Problem
         if len(marks) >= depth * FULL:
             yield Problem(
                 kind="full",
-                says=f"agent/{agent}: {_messages(len(marks))} for {agent}, and no more than"
+                says=f"agent/{foreign(agent)}: {_messages(len(marks))} for {foreign(agent)}, and no"
+                " more than"
                 f" {depth} are taken",
                 remedy="let it acknowledge what it has read",
                 thing=f"agent/{agent}",
@@ -113,8 +115,8 @@ def _paused(checkup: HealthCheck) -> Op[list[Problem]]:
     return [
         Problem(
             kind="paused",
-            says=f"agent/{each.agent}: {each.by} does not let it send"
-            + (f" ({each.reason})" if each.reason else ""),
+            says=f"agent/{foreign(each.agent)}: {foreign(each.by)} does not let it send"
+            + (f": {foreign(one_line(each.reason))}" if each.reason else ""),
             remedy="when the cause is fixed:"
             f" interlock agent resume {quote(each.agent)} --agent NAME",
             thing=f"agent/{each.agent}",
@@ -133,13 +135,13 @@ def _undecided(checkup: HealthCheck) -> Op[list[Problem]]:
         return []
     first = open_[0]
     more = f" and {len(open_) - NAMED} more" if len(open_) > NAMED else ""
-    named = ", ".join(f"{each.id} (from {each.agent})" for each in open_[:NAMED])
+    named = ", ".join(f"{foreign(each.id)} (from {foreign(each.agent)})" for each in open_[:NAMED])
     count = "1 decision waits" if len(open_) == 1 else f"{len(open_)} decisions wait"
     return [
         Problem(
             kind="undecided",
             says=f"{count} for a person: {named}{more}",
-            remedy=f"see 'interlock decision show {first.id}'",
+            remedy=f"see {command(f'interlock decision show {quote(first.id)}')}",
             thing=f"decision/{first.id}",
             agent=first.agent,
             since=first.at,
@@ -163,7 +165,7 @@ def _unanswered(checkup: HealthCheck) -> Op[list[Problem]]:
     return [
         Problem(
             kind="leftover",
-            says=f"query/{id_}: it expired {span(now - ended)} ago and was not ended",
+            says=f"query/{foreign(id_)}: it expired {span(now - ended)} ago and was not ended",
             remedy="run 'interlock maintain'",
             thing=f"query/{id_}",
             since=ended,
@@ -177,7 +179,7 @@ def _stale(dead: Sequence[str]) -> Iterator[Problem]:
     for agent in dead:
         yield Problem(
             kind="stale",
-            says=f"agent/{agent}: a receiver of its messages is lost",
+            says=f"agent/{foreign(agent)}: a receiver of its messages is lost",
             remedy="run 'interlock maintain'",
             thing=f"agent/{agent}",
             agent=agent,

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING
 
+from interlock.core.safe_text import foreign
 from interlock.nouns.messages.message import Received, Sent
 
 if TYPE_CHECKING:
@@ -20,25 +21,28 @@ if TYPE_CHECKING:
 def sent(sender: str, outcome: Sent) -> None:
     """A message is durable."""
     if _is_heard():
-        what = f"{outcome.kind} {outcome.type}".strip()
-        _tell("%s sent %s (%s) to %s", sender, outcome.message, what, _names(outcome.to) or "all")
+        about = f" {foreign(outcome.type)}" if outcome.type else ""
+        what, to = f"{outcome.kind}{about}", _names(outcome.to) or "all"
+        _tell("%s sent %s (%s) to %s", foreign(sender), outcome.message, what, to)
 
 
 def asked(sender: str, query: str, to: str) -> None:
     """A question was asked."""
-    _tell("%s asked %s (%s)", sender, to, query)
+    _tell("%s asked %s (%s)", foreign(sender), foreign(to), query)
 
 
 def delivered(agent: str, messages: Iterable[Received]) -> None:
     """Messages were delivered to an agent."""
     for each in messages if _is_heard() else ():
-        _tell("%s was given %s (%s) from %s", agent, each.id, each.kind, each.sender)
+        _tell(
+            "%s was given %s (%s) from %s", *map(foreign, (agent, each.id, each.kind, each.sender))
+        )
 
 
 def received(agent: str, ids: Iterable[str]) -> None:
     """An agent acknowledged messages."""
     for each in ids if _is_heard() else ():
-        _tell("%s acknowledged %s", agent, each)
+        _tell("%s acknowledged %s", foreign(agent), foreign(each))
 
 
 def timed_out(sender: str, query: str, to: str, timeout: float) -> None:
@@ -50,7 +54,7 @@ def timed_out(sender: str, query: str, to: str, timeout: float) -> None:
 
     if not _Shell.here or logging.getLogger().handlers:
         said = "%s had no answer to %s from %s within %g s"
-        logging.getLogger("interlock").warning(said, sender, query, to, timeout)
+        logging.getLogger("interlock").warning(said, *map(foreign, (sender, query, to)), timeout)
 
 
 def at_a_shell() -> None:
@@ -64,7 +68,7 @@ class _Shell:
 
 def replied(agent: str, query: str, to: str) -> None:
     """A question was answered."""
-    _tell("%s answered %s of %s", agent, query, to)
+    _tell("%s answered %s of %s", *map(foreign, (agent, query, to)))
 
 
 def _is_heard() -> bool:
@@ -92,4 +96,4 @@ def _logger() -> logging.Logger:
 
 
 def _names(to: Iterable[str]) -> str:
-    return ", ".join(to).replace("*", "all")
+    return ", ".join(["all" if each == "*" else foreign(each) for each in to])

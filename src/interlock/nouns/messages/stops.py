@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from interlock.core import keys
+from interlock.core.safe_text import foreign
 from interlock.errors import StoreClosed, StoreDamaged, StoreTrouble
 from interlock.nouns.messages import (
     decode,
@@ -46,7 +47,11 @@ class StopNotice(Struct, frozen=True, kw_only=True):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.sender} asked: {self.reason}" if self.reason else f"{self.sender} asked"
+        return (
+            f"{foreign(self.sender)} asked: {foreign(self.reason)}"
+            if self.reason
+            else f"{foreign(self.sender)} asked"
+        )
 
 
 class Stops:

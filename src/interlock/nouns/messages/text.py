@@ -9,9 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from interlock.core.validate import quote
+from interlock.core.safe_text import foreign
+from interlock.core.validate import command, quote
 from interlock.nouns.messages.message import ABLE
-from interlock.runtime.text import ago, as_json, barred, lasting, never_ends, table
+from interlock.runtime.text import (
+    ago,
+    as_json,
+    barred,
+    joined,
+    lasting,
+    never_ends,
+    reason_lines,
+    table,
+)
 
 if TYPE_CHECKING:
     from interlock.nouns.messages import message as message_types
@@ -40,11 +50,7 @@ def body(value: object, paint: Paint) -> list[str]:
     if value is None or value == "":
         return []
     text = value if isinstance(value, str) else as_json(value)
-    lines = text.rstrip("\n")[:_LONG].split("\n")
-    shown = barred(lines[:_LINES], paint)
-    if len(text.rstrip("\n")) > _LONG or len(lines) > _LINES:
-        shown.append(f"    ... (cut; all {len(text)} characters: --json)")
-    return shown
+    return barred(text, paint, lines=_LINES, characters=_LONG)
 
 
 def received(message: Received, paint: Paint, reader: str = "") -> str:
@@ -52,7 +58,7 @@ def received(message: Received, paint: Paint, reader: str = "") -> str:
     if message.kind == "missed":
         return _missed(message, paint)
     head = _head(message, paint, reader)
-    return "\n".join([head, *_facts(message), *body(message.data, paint)])
+    return "\n".join([head, *_facts(message, paint), *body(message.data, paint)])
 
 
 def _missed(message: Received, paint: Paint) -> str:
@@ -80,9 +86,9 @@ def _head(message: Received, paint: Paint, reader: str) -> str:
     return f"{paint('bold', message.id)}  {what}, {ago(message.at)}{again}{read}{ended}"
 
 
-def _facts(message: Received) -> list[str]:
+def _facts(message: Received, paint: Paint) -> list[str]:
     own = message.thread not in ("", message.id)
-    lines = [f"  subject: {message.subject}"] if message.subject else []
+    lines = barred(f"subject: {message.subject!s}", paint) if message.subject else []
     lines += [f"  thread: {message.thread}"] if own else []
     lines += [f"  answers: {message.reply_to}"] if message.reply_to else []
     lines += _readers(message.readers)
@@ -90,20 +96,20 @@ def _facts(message: Received) -> list[str]:
         lines.append(f"  file: {file.path} ({file.size} bytes, SHA-256 {file.digest[:12]}...)")
     if message.kind == "query" and message.expires_in is not None:
         within = f"within {lasting(message.expires_in)}"
-        lines.append(f"  answer it {within}: interlock reply {message.id} TEXT")
+        lines.append(f"  answer it {within}: interlock reply {quote(message.id)} TEXT")
     return lines
 
 
 def _readers(readers: Sequence[MailReader]) -> list[str]:
-    read = ", ".join(f"{each.agent} {ago(each.read_at)}".rstrip() for each in readers if each.read)
-    unread = ", ".join(each.agent for each in readers if not each.read)
+    read = joined(f"{each.agent} {ago(each.read_at)}".rstrip() for each in readers if each.read)
+    unread = joined(each.agent for each in readers if not each.read)
     lines = [f"  read by: {read}"] if read else []
     return [*lines, f"  not read by: {unread}"] if unread else lines
 
 
 def recipients(names: Sequence[str]) -> str:
     """Names, or that it is for all."""
-    return "all" if "*" in names else ", ".join(names)
+    return "all" if "*" in names else joined(names)
 
 
 def _inbox(outcome: message_types.Inbox, paint: Paint) -> str:
@@ -125,7 +131,7 @@ def _new(outcome: message_types.Inbox) -> str:
     what = "new here"
     if outcome.view == "unread":
         what += f": messages to {outcome.agent} are taken from now on"
-    return f"{what}; others known here: {', '.join(outcome.agents)}" if outcome.agents else what
+    return f"{what}; others known here: {joined(outcome.agents)}" if outcome.agents else what
 
 
 def newcomer(outcome: message_types.Inbox) -> str:
@@ -193,7 +199,7 @@ def _sent(outcome: message_types.Sent, paint: Paint) -> str:
 
 
 def _unheard(outcome: SentUnsubscribed, paint: Paint) -> str:
-    meant = f"did you mean {' or '.join(outcome.close)}? " if outcome.close else ""
+    meant = f"did you mean {joined(outcome.close, ' or ')}? " if outcome.close else ""
     yet = f"{outcome.type} has no subscriber yet; {meant}"
     kept = "a subscriber gets it with --last"
     return f"{paint('green', 'sent')} {outcome.message}: {yet}{kept}"
@@ -205,8 +211,8 @@ def _exists(outcome: message_types.MessageExists, paint: Paint) -> str:
 
 
 def _unknown(outcome: message_types.UnknownAgent, paint: Paint) -> str:
-    meant = f"did you mean {' or '.join(outcome.close)}? " if outcome.close else ""
-    names = ", ".join(outcome.unknown)
+    meant = f"did you mean {joined(outcome.close, ' or ')}? " if outcome.close else ""
+    names = joined(outcome.unknown)
     has = (
         "no agent of this name has" if len(outcome.unknown) == 1 else "no agent of these names has"
     )
@@ -237,10 +243,9 @@ def _limited(outcome: message_types.Limited, paint: Paint) -> str:
 
 
 def _halted(outcome: message_types.Halted, paint: Paint) -> str:
-    why = f" ({outcome.reason})" if outcome.reason else ""
-    end = f"until 'interlock agent resume {quote(outcome.agent)}' it can send nothing"
-    word = paint("red", "paused")
-    return f"{word} {outcome.agent}: by {outcome.by}, {ago(outcome.since)}{why}; {end}"
+    end = f"until {command(f'interlock agent resume {quote(outcome.agent)}')} it can send nothing"
+    head = f"{paint('red', 'paused')} {outcome.agent}: by {outcome.by}, {ago(outcome.since)}"
+    return f"{head}; {end}{reason_lines(outcome.reason, paint)}"
 
 
 def _acknowledged(outcome: message_types.Acknowledged, paint: Paint) -> str:
@@ -248,7 +253,7 @@ def _acknowledged(outcome: message_types.Acknowledged, paint: Paint) -> str:
 
 
 def _not_yours(outcome: message_types.UnknownMessages, paint: Paint) -> str:
-    which = ", ".join(outcome.unknown)
+    which = joined(outcome.unknown)
     both = outcome.messages or outcome.already
     others = f"; {_acked(outcome.messages, outcome.already, paint)}" if both else ""
     these = "this id" if len(outcome.unknown) == 1 else "these ids"
@@ -270,7 +275,7 @@ def _messages(ids: Sequence[str]) -> str:
 def _subscribed(outcome: message_types.Subscribed, paint: Paint) -> str:
     last = f", beginning with the last {outcome.last}" if outcome.last else ""
     last = " already, and you go on where you were" if outcome.already else last
-    follow = f"'interlock subscribe {quote(outcome.type)} --follow'"
+    follow = f"{command(f'interlock subscribe {quote(outcome.type)} --follow')}"
     how = f"read them with 'interlock inbox', or as they come with {follow}"
     return f"{paint('green', 'subscribed')} to alerts of {outcome.type}{last}; {how}"
 
@@ -281,7 +286,7 @@ def _subscriptions(outcome: SubscriptionList, paint: Paint) -> str:
     rows = [
         (
             each.type,
-            ", ".join(each.senders) or "any agent",
+            joined(each.senders) or "any agent",
             as_json(each.where) if each.where else "",
         )
         for each in outcome.subscriptions
@@ -298,7 +303,7 @@ def _not_subscribed(outcome: message_types.NotSubscribed, paint: Paint) -> str:
 
 
 def _paused(outcome: message_types.PausedAgent, paint: Paint) -> str:
-    end = f"'interlock agent resume {quote(outcome.agent)}' ends that"
+    end = f"{command(f'interlock agent resume {quote(outcome.agent)}')} ends that"
     return f"{paint('green', 'paused')} {outcome.agent}: it can send nothing; {end}"
 
 
@@ -365,7 +370,7 @@ def _too_many(outcome: queries.TooMany, paint: Paint) -> str:
     if outcome.agent:
         count = f"{outcome.agent} has {outcome.open} questions open, and may have {outcome.limit}"
         return f"{word}: {count}; {again}, or 'interlock cancel' some"
-    whose = ", ".join(f"{agent} has {number}" for agent, number in outcome.by.items())
+    whose = joined(f"{agent} has {number}" for agent, number in outcome.by.items())
     count = f"{outcome.open} questions are open, and no more are allowed"
     more = f" ({whose})" if whose else ""
     return f"{word}: {count}{more}; {again}"
@@ -395,8 +400,8 @@ def _not_asked(outcome: queries.NotAsked, paint: Paint) -> str:
     word = paint("red", "not owner")
     if outcome.agent.startswith(ABLE):
         able = outcome.agent[len(ABLE) :]
-        whose = f"it is for others who can do {able}; if you can, say so: --can {able}"
-        return f"{word} {outcome.query}: {whose}"
+        whose = f"it is for others who can do {foreign(able)}; if you can, say so:"
+        return f"{word} {outcome.query}: {whose} --can {quote(able)}"
     whose = f"it is for {outcome.agent} to do, not for you; --agent says who you are"
     return f"{word} {outcome.query}: {whose}"
 
@@ -409,7 +414,7 @@ def _no_query(outcome: queries.UnknownQuery, paint: Paint) -> str:
 
 
 def _recipient(to: str, agent: str, able: str) -> str:
-    return able.format(to[len(ABLE) :]) if to.startswith(ABLE) else agent.format(to)
+    return able.format(foreign(to[len(ABLE) :])) if to.startswith(ABLE) else agent.format(to)
 
 
 TEXTS: dict[str, Text] = {

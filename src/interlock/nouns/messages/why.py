@@ -6,7 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from interlock.core import keys, validate
-from interlock.core.validate import quote, span
+from interlock.core.safe_text import foreign, foreign_names
+from interlock.core.validate import command, quote, span
 from interlock.nouns.agents.report_rules import describe
 from interlock.nouns.agents.views import all_reports
 from interlock.nouns.messages import decode
@@ -42,23 +43,25 @@ def query(context: Context, id_: str) -> Op[Why]:
         return why(
             blocked=True,
             state="handed",
-            because=f"no agent answered {found.agent}, so a person is asked",
-            clear=f"a person decides: interlock decision resolve {found.decision} ANSWER",
+            because=f"no agent answered {foreign(found.agent)}, so a person is asked",
+            clear=f"a person decides: interlock decision resolve {quote(found.decision)} ANSWER",
             by=f"decision/{found.decision}",
             since=found.at,
         )
     if found.state != "open":
         ago = span(context.runner.clock.wall() - found.replied)
-        said = _ENDS.get(found.state, f"{found.by} answered {ago} ago")
+        said = _ENDS.get(found.state, f"{foreign(found.by)} answered {ago} ago")
         return why(blocked=False, state=found.state, because=said, clear=_story(id_))
     why = partial(why, blocked=True, state="open", by=found.to, since=found.at)
     if left is None:
         return why(
             because="it has expired, and its asker is gone", clear="run 'interlock maintain'"
         )
-    answers = found.to if not found.to.startswith(ABLE) else f"an agent that can {found.to[1:]}"
+    answers = (
+        found.to if not found.to.startswith(ABLE) else f"an agent that can {foreign(found.to[1:])}"
+    )
     return why(
-        because=f"{found.agent} asked {answers}, {(yield from _presence(found))}",
+        because=f"{foreign(found.agent)} asked {answers}, {(yield from _presence(found))}",
         clear=f"{answers} answers, or its time is up in {span(left.expires_in)}",
         expires_in=None if left.expires_in is None else round(left.expires_in, 3),
         leads_to=() if found.to.startswith(ABLE) else (f"agent/{found.to}",),
@@ -93,7 +96,7 @@ def message(_context: Context, id_: str) -> Op[Why]:
     found = decode.message(item)
     marks = yield from looked_up(keys.unread(each, id_) for each in found.to)
     unread = [each for each in found.to if marks[keys.unread(each, id_)] is not None]
-    names = ", ".join(unread or found.to)
+    names = foreign_names(unread or found.to)
     hint = f"read it: interlock inbox --agent {quote(unread[0])}" if unread else _story(id_)
     return Why(
         thing=f"message/{id_}",
@@ -107,7 +110,7 @@ def message(_context: Context, id_: str) -> Op[Why]:
 
 
 def _story(id_: str) -> str:
-    return f"see 'interlock record explain {id_}'"
+    return f"see {command(f'interlock record explain {quote(id_)}')}"
 
 
 def _doing(agent: str) -> Op[str | None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from interlock.core import keys
-from interlock.core.validate import quote, span
+from interlock.core.safe_text import foreign
+from interlock.core.validate import command, quote, span
 from interlock.nouns.pipelines.pipeline import PipelineRun
 from interlock.nouns.pipelines.pipeline_reader import decode_run
 from interlock.runtime.health import HealthCheck, Problem
@@ -27,7 +28,7 @@ def _problem(id_: str, run: PipelineRun, now: float, waiting: float) -> Problem 
     if run.state == "failed":
         return Problem(
             kind="failed",
-            says=f"{thing}: it failed {span(now - run.since)} ago: {run.reason}",
+            says=f"{foreign(thing)}: it failed {span(now - run.since)} ago: {foreign(run.reason)}",
             remedy=f"start another one: interlock pipeline start {quote(run.definition)}"
             " --agent NAME",
             thing=thing,
@@ -39,9 +40,10 @@ def _problem(id_: str, run: PipelineRun, now: float, waiting: float) -> Problem 
         return None
     return Problem(
         kind="blocked",
-        says=f"{thing}: {blocked.leaf} of {blocked.guard} has kept it for"
+        says=f"{foreign(thing)}: {foreign(blocked.leaf)} of {foreign(blocked.guard)} has kept it"
+        " for"
         f" {span(now - blocked.since)}: {blocked.reason}",
-        remedy=f"see 'interlock why {quote(thing)}'",
+        remedy=f"see {command(f'interlock why {quote(thing)}')}",
         thing=thing,
         agent=run.by,
         since=blocked.since,

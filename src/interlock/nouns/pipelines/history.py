@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from interlock.core.decision import Event
 from interlock.core.entry import RecordLine
 from interlock.core.history import HistoryEvent, NounHistory
+from interlock.core.safe_text import foreign
 
 _SAID = ("advanced", "blocked", "failed", "cancelled", "warned")
 
@@ -23,6 +24,9 @@ class PipelineHistory(NounHistory):
     def _event(self, line: RecordLine, event: Event) -> HistoryEvent:
         found = super()._event(line, event)
         if event.name.startswith("pipeline:") and found.what in _SAID:
-            seen = [f"{each.condition} seen by {each.host}" for each in line.observed]
-            return replace(found, says="; ".join([*filter(None, (line.reason,)), *seen]))
+            seen = [
+                f"{foreign(each.condition)} seen by {foreign(each.host)}" for each in line.observed
+            ]
+            why = foreign(line.reason) if found.what == "cancelled" and line.reason else line.reason
+            return replace(found, says="; ".join([*filter(None, (why,)), *seen]))
         return found

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from interlock.core import keys
+from interlock.core.safe_text import foreign
 from interlock.core.thing_names import key_of, thing_of
 from interlock.nouns.grants.pool import Grant, Pool
 from interlock.nouns.grants.pool_change import PoolChanges
@@ -128,8 +129,8 @@ def busy_hindrance(changes: PoolChanges, guard: str, demand: Demand) -> Hindranc
     if value and pool is not None and pool.waiters:
         first_waiter = pool.waiters[0].agent
         holders = (first_waiter,)
-        reason = stored = f"it is reserved for {first_waiter}, the first waiter"
-        said = f"{first_waiter} gets and releases {thing_of(demand.key)}"
+        reason = stored = f"it is reserved for {foreign(first_waiter)}, the first waiter"
+        said = f"{foreign(first_waiter)} gets and releases {foreign(thing_of(demand.key))}"
     return Hindrance(
         guard=guard,
         leaf=leaf_text(leaf),

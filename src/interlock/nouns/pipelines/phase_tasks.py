@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from interlock.core.safe_text import foreign
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.guards import condition as c
 from interlock.nouns.guards.gates import GateFact, Hindrance
@@ -67,7 +68,7 @@ def _fact(
     gone = next((id_ for id_ in statuses if id_ not in known), None)
     if gone is not None and not unfinished:
         return c.NoFact(
-            says=f"task {gone} does not exist any more; publish it again and complete it"
+            says=f"task {foreign(gone)} does not exist any more; publish it again and complete it"
         )
     return c.TasksFact(
         states=dict(Counter(status.state for status in known.values())),
@@ -132,8 +133,8 @@ def publish(
         return Hindrance(
             guard=guard,
             leaf=f"task={taken}",
-            reason=f"there is a task {taken} already, which this pipeline did not publish",
-            acts=(f"start the pipeline again under another id than {pipeline}",),
+            reason=f"there is a task {foreign(taken)} already, which this pipeline did not publish",
+            acts=(f"start the pipeline again under another id than {foreign(pipeline)}",),
             facts=(GateFact(fact=f"task/{taken}"),),
         )
     changes.facts.need_all(changes.exists, outside)
@@ -144,8 +145,8 @@ def publish(
         return Hindrance(
             guard=guard,
             leaf=f"task={missing[0]}",
-            reason=f"a task of the phase needs {missing[0]}, which does not exist",
-            acts=(f"publish task {missing[0]}",),
+            reason=f"a task of the phase needs {foreign(missing[0])}, which does not exist",
+            acts=(f"publish task {foreign(missing[0])}",),
             facts=(GateFact(fact=NEW_TASKS, entry=GatedEntry(prefix=missing[0])),),
         )
     progress_rules.read_requirement_sets(changes, specs.values())

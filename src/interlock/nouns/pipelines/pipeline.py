@@ -54,6 +54,8 @@ class PhaseGrant(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class BlockedBy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The guard that keeps a pipeline where it is, its leaf that decides, and since when."""
 
+    own_words = ("reason",)
+
     guard: str
     leaf: str
     reason: str
@@ -138,6 +140,8 @@ class PipelineStarted(Success, frozen=True, kw_only=True, tag="started"):
     ``cycle`` are things that wait for each other, this pipeline among them.
     """
 
+    own_words = ("reason",)
+
     pipeline: str
     definition: str
     phase: str = ""
@@ -180,6 +184,8 @@ class PipelineBlocked(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"
     guard failed, if that is limited, and ``retry_in`` when it is checked again.  ``cycle`` are
     things that wait for each other, this pipeline among them: none of them goes on by itself.
     """
+
+    own_words = ("reason",)
 
     pipeline: str
     phase: str

@@ -37,6 +37,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, ObservedFact, Write
+from interlock.core.safe_text import foreign
 from interlock.nouns.guards.gates import Hindrance, hindrance_of
 from interlock.nouns.guards.guard import (
     BlockAction,
@@ -172,7 +173,7 @@ def judge(
     if limit is None:
         return Stay(hindrance=hindrance)
     if failures > limit:
-        reason = f"guard {result.guard} failed {failures} times; last: {hindrance.reason}"
+        reason = f"guard {foreign(result.guard)} failed {failures} times; last: {hindrance.reason}"
         return GiveUp(reason=reason, hindrance=hindrance)
     return Stay(hindrance=hindrance, counted=stage, delay=delay)
 
@@ -218,7 +219,7 @@ def stay(change: RunChange, why: Stay, retry_in: float | None = None) -> Decisio
         )
     if after == run and not change.new:
         return Decision(outcome=outcome)
-    said = f"{at.guard}: {at.leaf}: {at.stored or at.reason}"
+    said = f"{foreign(at.guard)}: {foreign(at.leaf)}: {at.stored or at.reason}"
     decision = _decision(change, outcome, after, "blocked", said)
     if not why.delay:
         return decision
@@ -255,7 +256,7 @@ def enter(
         outcome = core.PipelineAdvanced(
             pipeline=change.pipeline, phase=phase.name, warned=change.warned
         )
-    return _decision(change, outcome, after, "advanced", f"phase {phase.name}")
+    return _decision(change, outcome, after, "advanced", f"phase {foreign(phase.name)}")
 
 
 def complete(change: RunChange) -> Decision[core.PipelineCompleted]:
@@ -323,7 +324,7 @@ def _decision(
     events = [Event("pipeline:started", change.by)] if change.new else []
     events += [Event("pipeline:warned", change.by) for _ in change.warned]
     events.append(Event(f"pipeline:{event}", change.by))
-    warned = [f"warned by {name}" for name in change.warned]
+    warned = [f"warned by {foreign(name)}" for name in change.warned]
     thing = f"pipeline/{change.pipeline}"
     return Decision(
         outcome=outcome,

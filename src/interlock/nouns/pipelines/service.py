@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys, validate
 from interlock.core.decision import Decision, Write
+from interlock.core.safe_text import foreign
 from interlock.core.thing_names import key_of
 from interlock.errors import BadInput, StoreDamaged
 from interlock.nouns.grants.pool import Pool
@@ -196,7 +197,9 @@ class PipelineService:
         if (refused := rules.overtaken(pipeline, run, None)) is not None:
             return Decision(outcome=refused)
         change = self._change(pipeline, run, by, self._runner.clock.wall())
-        said = f"pipeline {pipeline} was cancelled" + (f": {reason}" if reason else "")
+        said = f"pipeline {foreign(pipeline)} was cancelled" + (
+            f": {foreign(reason)}" if reason else ""
+        )
         tasks = yield from self._cancel_tasks(change, base, said)
         decision = rules.cancel(change, reason, tasks.outcome)
         return (yield from self._end(change, base, decision, [tasks]))
@@ -204,7 +207,9 @@ class PipelineService:
     def closing(self, pipeline: str, run: PipelineRun, base: int) -> DecideOp[Any]:
         """Cancel further tasks of a pipeline that was cancelled."""
         change = self._change(pipeline, run, run.by, self._runner.clock.wall())
-        said = f"pipeline {pipeline} was cancelled" + (f": {run.reason}" if run.reason else "")
+        said = f"pipeline {foreign(pipeline)} was cancelled" + (
+            f": {foreign(run.reason)}" if run.reason else ""
+        )
         tasks = yield from self._cancel_tasks(change, base, said)
         return merged(rules.close(pipeline, run, tasks.outcome), [tasks])
 

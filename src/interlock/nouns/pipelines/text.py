@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from interlock.core.validate import quote
-from interlock.runtime.text import ago, lasting, listed, since, table
+from interlock.core.validate import command, quote
+from interlock.runtime.text import ago, joined, lasting, listed, since, table
 
 if TYPE_CHECKING:
     from interlock.nouns.pipelines import pipeline as core
@@ -20,16 +20,16 @@ def _defined(outcome: core.PipelineDefined, paint: Paint) -> str:
     lines = []
     for each in outcome.pipelines:
         before = " before" if each.already else ""
-        names = ", ".join(each.phases)
+        names = joined(each.phases)
         lines.append(f"{paint('green', 'defined')} {each.pipeline}{before}: phases {names}")
     if missing := [name for name in outcome.outside if name not in outcome.allowed]:
         lines.append(
-            f"{', '.join(missing)}: a host has to look outside of the store;"
+            f"{joined(missing)}: a host has to look outside of the store;"
             f" {outcome.host} does not allow it yet:"
             " a person has to allow that on each host that may look"
         )
     if outcome.allowed:
-        lines.append(f"{outcome.host} allows {', '.join(outcome.allowed)} to look outside")
+        lines.append(f"{outcome.host} allows {joined(outcome.allowed)} to look outside")
     return "\n".join(lines)
 
 
@@ -41,7 +41,9 @@ def _started(outcome: core.PipelineStarted, paint: Paint) -> str:
 
 
 def _exists(outcome: core.PipelineExists, paint: Paint) -> str:
-    hint = f"choose another id, or see 'interlock pipeline show {quote(outcome.pipeline)}'"
+    hint = (
+        f"choose another id, or see {command(f'interlock pipeline show {quote(outcome.pipeline)}')}"
+    )
     return f"{paint('yellow', 'exists')} {outcome.pipeline}: it is {_where(outcome)}; {hint}"
 
 
@@ -86,13 +88,13 @@ def _overtaken(outcome: core.Overtaken, paint: Paint) -> str:
 
 
 def _unknown(outcome: core.UnknownPipeline, paint: Paint) -> str:
-    name = ", ".join(outcome.unknown)
+    name = joined(outcome.unknown)
     word = paint("yellow", "unknown")
     return f"{word} {name}: there is no such pipeline; see 'interlock pipeline list'"
 
 
 def _undefined(outcome: core.UnknownDefinition, paint: Paint) -> str:
-    name = ", ".join(outcome.unknown)
+    name = joined(outcome.unknown)
     word = paint("yellow", "unknown")
     return f"{word} {name}: it is not defined; define it: interlock pipeline define FILE"
 
@@ -104,15 +106,15 @@ def _view(view: core.PipelineView, paint: Paint) -> str:
         ("definition", view.definition),
         ("state", paint(_COLOURS[view.state], view.state)),
         ("phase", view.phase or "before the first"),
-        ("phases", " -> ".join(view.phases)),
+        ("phases", joined(view.phases, " -> ")),
         ("since", f"{ago(view.since)}, by {view.by}"),
         ("started", ago(view.started)),
         ("blocked by", f"{blocked.guard}: {blocked.leaf}" if blocked else ""),
         ("reason", blocked.reason if blocked else view.reason),
         ("blocked", ago(blocked.since) if blocked else ""),
         ("failures", str(view.attempt) if view.attempt else ""),
-        ("holds", ", ".join(view.holds)),
-        ("tasks", ", ".join(f"{each.task} ({each.state})" for each in view.tasks)),
+        ("holds", joined(view.holds)),
+        ("tasks", joined(f"{each.task} ({each.state})" for each in view.tasks)),
     ]
     return listed(facts)
 
@@ -133,7 +135,7 @@ def _list(outcome: core.PipelineList, paint: Paint) -> str:
     ]
     lines = [table(titles, rows, paint)]
     if outcome.more:
-        lines.append(f"more: --after {outcome.more}")
+        lines.append(f"more: --after {quote(outcome.more)}")
     return "\n".join(lines)
 
 
@@ -152,14 +154,14 @@ def _where(outcome: core.Overtaken | core.PipelineExists) -> str:
 
 
 def _why(outcome: core.PipelineBlocked | core.PipelineStarted) -> str:
-    clear = f"; to clear it: {', '.join(outcome.acts)}" if outcome.acts else ""
-    never = f"; they wait for each other: {' -> '.join(outcome.cycle)}" if outcome.cycle else ""
+    clear = f"; to clear it: {joined(outcome.acts)}" if outcome.acts else ""
+    never = f"; they wait for each other: {joined(outcome.cycle, ' -> ')}" if outcome.cycle else ""
     return f"{outcome.guard}: {outcome.leaf}: {outcome.reason}{clear}{never}"
 
 
 def _warned(guards: Sequence[str]) -> str:
     counted = Counter(guards)
-    return f"; it did not pass, and only warns: {', '.join(counted)}" if counted else ""
+    return f"; it did not pass, and only warns: {joined(counted)}" if counted else ""
 
 
 TEXTS: dict[str, Text] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.core import keys, validate
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote, span
 from interlock.nouns.guards.gate_cycles import cycle_from, cycle_text
 from interlock.nouns.guards.hosts import who_looks
@@ -36,7 +37,7 @@ def pipeline(context: Context, name: str) -> Op[Why]:
             state="unknown",
         )
     if run.state != "running":
-        said = f": {run.reason}" if run.reason else ""
+        said = f": {foreign(run.reason)}" if run.reason else ""
         clear = "nothing is left to do" if run.state == "complete" else "start another one"
         return Why(
             thing=thing,
@@ -58,7 +59,7 @@ def pipeline(context: Context, name: str) -> Op[Why]:
     return Why(
         thing=thing,
         blocked=True,
-        because=f"{_where(run)}; {found.guard}: {found.leaf}: {found.reason}",
+        because=f"{_where(run)}; {foreign(found.guard)}: {foreign(found.leaf)}: {found.reason}",
         clear=", ".join(found.acts) or "see its definition",
         by=", ".join(found.by),
         since=before.since if before is not None and same else None,
@@ -84,4 +85,4 @@ def _free(context: Context, id_: str, run: PipelineRun) -> Why:
 
 
 def _where(run: PipelineRun) -> str:
-    return f"in phase {run.phase}" if run.phase else "before its first phase"
+    return f"in phase {foreign(run.phase)}" if run.phase else "before its first phase"

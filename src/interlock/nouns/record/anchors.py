@@ -24,6 +24,8 @@ from msgspec import Struct
 from interlock import git_command
 from interlock.check_record import DigestMark, ExpectedMark
 from interlock.core import codec
+from interlock.core.safe_text import foreign
+from interlock.core.validate import command, quote
 from interlock.errors import BadInput, StoreBusy, StoreDamaged, StoreUnsuitable
 from interlock.nouns.record.noun import Anchored, Verified
 from interlock.nouns.record.verify import verify, verify_and_roll
@@ -68,7 +70,7 @@ def verify_with_anchors(
         found = yield InThread(place.read)
         if not found:
             raise BadInput(
-                f"{place.name} has no anchor; make one: interlock record anchor {place.name}"
+                f"{place.name} has no anchor; make one: interlock record anchor {quote(place.name)}"
             )
         marks.extend(_expected_marks(place, found))
     found = yield from verify(capabilities, marks, against)
@@ -108,7 +110,8 @@ def _anchor_place(name: str) -> AnchorPlace:
 
 def _expected_marks(place: AnchorPlace, anchors: Sequence[AnchorLine]) -> tuple[ExpectedMark, ...]:
     return tuple(
-        ExpectedMark(each.mark, f"the anchor in {place.name}", outside=True) for each in anchors
+        ExpectedMark(each.mark, f"the anchor in {foreign(place.name)}", outside=True)
+        for each in anchors
     )
 
 
@@ -124,7 +127,8 @@ def _refuse(found: Verified, place: AnchorPlace) -> None:
         since = f"since revision {met}, whose anchor it meets" if met else "or it is another store"
         raise StoreDamaged(
             f"the record does not meet the anchor at revision {wrong.revision} in {place.name}:"
-            f" it was cut or changed, {since}; run 'interlock record verify --anchor {place.name}'"
+            f" it was cut or changed, {since}; run"
+            f" {command(f'interlock record verify --anchor {quote(place.name)}')}"
         )
     if (wrong := spoilt.get("completeness")) is not None:
         raise StoreDamaged(

@@ -125,6 +125,8 @@ class NoHistory(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
 class RecordFinding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One finding against the record: the verdict that it breaks, its position, and a sentence."""
 
+    own_words = ("says",)
+
     verdict: Aspect
     says: str
     revision: int = 0

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from interlock.core.validate import quote
-from interlock.runtime.text import ago, as_json, columns, lasting
+from interlock.core.validate import command, quote
+from interlock.runtime.text import ago, as_json, columns, joined, lasting
 
 if TYPE_CHECKING:
     from interlock.core.entry import RecordLine
@@ -88,7 +88,8 @@ def _nothing(outcome: NoHistory, _paint: Paint) -> str:
     if kind == "lock":
         said += f"; for a task write task/{name}, for an agent agent/{name}"
     if kind == "merge":
-        said += f"; a merge goes by its id, which 'interlock merge show {quote(name)}' prints"
+        shows = command(f"interlock merge show {quote(name)}")
+        said += f"; a merge goes by its id, which {shows} prints"
     return f"{said}; 'interlock record log' shows all"
 
 
@@ -103,7 +104,7 @@ def _about(line: RecordLine) -> str:
         word = event.name.partition(":")[2]
         if word != line.outcome:
             others.setdefault(word, []).append(event.thing.removeprefix("task/"))
-    return ", ".join([line.thing, *(_became(word, names) for word, names in others.items())])
+    return joined([line.thing, *(_became(word, names) for word, names in others.items())])
 
 
 def _became(word: str, names: Sequence[str]) -> str:
@@ -111,7 +112,7 @@ def _became(word: str, names: Sequence[str]) -> str:
     if not named:
         return word
     more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
-    return f"{word}: {', '.join(named[:NAMED])}{more}"
+    return f"{word}: {joined(named[:NAMED])}{more}"
 
 
 def _verified(outcome: Verified, paint: Paint) -> str:
@@ -141,13 +142,13 @@ def _by(share: EntriesOfKey) -> str:
     more = f" and {len(agents) - NAMED} more" if len(agents) > NAMED else ""
     where = f"revision {share.begins} to {share.ends}"
     by = f"by {share.key}, " if share.key else ""
-    return f"{by}of {', '.join(agents[:NAMED])}{more}, {where}"
+    return f"{by}of {joined(agents[:NAMED])}{more}, {where}"
 
 
 def _reason(outcome: Verified, name: str) -> str:
     if getattr(outcome, name) == "bad":
         places = [_position(each) for each in outcome.findings if each.verdict == name]
-        return f"at {', '.join(places[:3])}{' ...' if len(places) > len(places[:3]) else ''}"
+        return f"at {joined(places[:3])}{' ...' if len(places) > len(places[:3]) else ''}"
     match name:
         case "integrity":
             span = f", revision {outcome.begins} to {outcome.ends}" if outcome.ends else ""
@@ -219,14 +220,14 @@ def _sentence(each: HistoryEvent, paint: Paint, *, name: bool) -> str:
         return f"{word}, session {each.session}"
     named = name and each.thing and each.what != "stop"
     what = f"{word} {each.thing}" if named else word
-    return ", ".join([what, *_particulars(each)])
+    return joined([what, *_particulars(each)])
 
 
 def _particulars(each: HistoryEvent) -> Iterator[str]:
     if each.thing.startswith("task/"):
         return _of_a_task(each)
     if each.thing.startswith(("pipeline/", "request/", "quarantine/", "schedule/")):
-        return iter([each.says] if each.says else [])
+        return iter([str(each.says)] if each.says else [])
     if each.thing.startswith(_OF_MESSAGES) or each.count is not None or each.what == "stop":
         return _of_a_message(each)
     return _of_a_pool(each)
@@ -323,7 +324,7 @@ def _values(name: str, old: object, new: object) -> str:
 
 
 def _names(agents: tuple[str, ...]) -> str:
-    return ", ".join(agents)
+    return joined(agents)
 
 
 def _span(seconds: float) -> str:

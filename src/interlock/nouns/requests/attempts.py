@@ -16,6 +16,8 @@ from msgspec import Raw
 
 from interlock.core import keys
 from interlock.core.decision import Decision
+from interlock.core.safe_text import foreign
+from interlock.core.validate import quote
 from interlock.nouns.guards.gates import merged
 from interlock.nouns.messages import decision_rules, decode
 from interlock.nouns.messages.decision import HumanDecision
@@ -390,13 +392,13 @@ def _cannot_ask(swarm: str, refused: object) -> str:
     """Why another swarm cannot be asked, in words."""
     match refused:
         case SwarmNotAllowed():
-            return f"{swarm} is not allowed here: interlock swarm allow {swarm}"
+            return f"{foreign(swarm)} is not allowed here: interlock swarm allow {quote(swarm)}"
         case SwarmUnavailable(reason=reason, retry_in=wait):
-            return f"{swarm} is not asked for now ({reason}); retry in {wait:.0f} s"
+            return f"{foreign(swarm)} is not asked for now ({reason}); retry in {wait:.0f} s"
         case RequestLimited(retry_in=wait) | SwarmQueueFull(retry_in=wait):
-            return f"{swarm} takes no more requests for now; retry in {wait:.0f} s"
+            return f"{foreign(swarm)} takes no more requests for now; retry in {wait:.0f} s"
         case _:
-            return f"{swarm} cannot be asked"
+            return f"{foreign(swarm)} cannot be asked"
 
 
 def _local_spec(request: OutgoingRequest, body: Raw, at: float) -> Spec:

@@ -18,6 +18,7 @@ from interlock.core import keys
 from interlock.core.decision import Event
 from interlock.core.entry import RecordLine
 from interlock.core.history import HistoryEvent, NounHistory, history_event
+from interlock.core.safe_text import foreign
 from interlock.core.validate import span
 
 _SECOND = 1000
@@ -53,14 +54,18 @@ def _said(event: Event) -> Iterator[str]:
     details: dict[str, Any] = event.details
     for name in ("status", "reason"):
         if word := details.get(name):
-            yield str(word)
+            yield foreign(str(word))
     if event.name == "request:sent":
-        yield f"to {details.get('to_agent')} of {details.get('to_swarm')}"
+        yield f"to {_end(details, 'to')}"
     if event.name == "request:answered":
-        yield f"by {details.get('from_agent')} of {details.get('from_swarm')}"
+        yield f"by {_end(details, 'from')}"
     for name, word in (("execution_ms", "worked"), ("e2e_ms", "after")):
         if isinstance(taken := details.get(name), int | float):
             yield f"{word} {taken:.0f} ms" if taken < _SECOND else f"{word} {span(taken / 1000)}"
+
+
+def _end(details: dict[str, Any], side: str) -> str:
+    return " of ".join([foreign(str(details.get(f"{side}_{part}"))) for part in ("agent", "swarm")])
 
 
 def related(lines: Iterable[RecordLine], name: str) -> Iterator[str]:

@@ -31,6 +31,7 @@ from msgspec.structs import replace
 from interlock.core import codec, keys, rate
 from interlock.core.decision import Event, Write
 from interlock.core.rate import RateLog
+from interlock.core.safe_text import foreign
 from interlock.nouns.messages.message import ALL, StoredMessage
 from interlock.nouns.requests.audit import AuditFacts, facts_of_head
 from interlock.nouns.requests.exchange import (
@@ -168,11 +169,11 @@ def judge(arrival: Arrival, known: Known, now: float, at: float) -> Verdict:
     mark = known.seen[arrival.seen_key]
     if mark is not None:
         if mark.content != content:
-            detail = f"{head.message_id} was taken in before, with another content"
+            detail = f"{foreign(head.message_id)} was taken in before, with another content"
             return RefusedRequest(arrival=arrival, reason="replaced", detail=detail)
         return Repeated(arrival=arrival, later=_answered_again(arrival, mark, known, now))
     if known.taken[arrival.task]:
-        detail = f"{head.request_id} was taken in before, as another message"
+        detail = f"{foreign(head.request_id)} was taken in before, as another message"
         return RefusedRequest(arrival=arrival, reason="replaced", detail=detail)
     if (refused := _refused(arrival, known, now)) is not None:
         return refused
@@ -231,11 +232,16 @@ def _too_often(arrival: Arrival, known: Known, made: int, now: float) -> Refused
         known.rates.get(arrival.rate_key, rate.EMPTY), made, bounds.requests, round(now * 1000)
     )
     if after is None:
-        detail = f"{head.from_agent} made more requests than {bounds.rate} in {bounds.window:.0f} s"
+        detail = (
+            f"{foreign(head.from_agent)} made more requests than {bounds.rate} in"
+            f" {bounds.window:.0f} s"
+        )
         return RefusedRequest(arrival=arrival, reason="limited", detail=detail)
     counts, most = known.counts.get(head.from_swarm, NO_COUNTS), limits.swarm_limit(bounds)
     if most and limits.arrived_lately(counts, bounds, now) >= most:
-        detail = f"{head.from_swarm} made more requests than {most} in {bounds.window:.0f} s"
+        detail = (
+            f"{foreign(head.from_swarm)} made more requests than {most} in {bounds.window:.0f} s"
+        )
         return RefusedRequest(arrival=arrival, reason="limited", detail=detail)
     known.rates[arrival.rate_key] = after
     return None
@@ -245,10 +251,10 @@ def _no_room(arrival: Arrival, known: Known, now: float) -> RefusedRequest | Non
     swarm = arrival.head.from_swarm
     bounds = known.limits_of(swarm)
     if limits.marks_kept(known.counts.get(swarm, NO_COUNTS), now) >= bounds.marks:
-        detail = f"{bounds.marks} messages of {swarm} are remembered until their deadlines"
+        detail = f"{bounds.marks} messages of {foreign(swarm)} are remembered until their deadlines"
         return RefusedRequest(arrival=arrival, reason="marks_full", detail=detail)
     if (waiting := known.unfinished.get(swarm, 0)) >= bounds.queue_most:
-        detail = f"{waiting} requests of {swarm} are not finished"
+        detail = f"{waiting} requests of {foreign(swarm)} are not finished"
         return RefusedRequest(arrival=arrival, reason="queue_full", detail=detail)
     return None
 

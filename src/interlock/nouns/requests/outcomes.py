@@ -21,6 +21,8 @@ class RequestSent(Success, frozen=True, kw_only=True, tag="requested"):
     ``warning`` says that the other swarm lists no such receiver, with names that are close.
     """
 
+    own_words = ("reason",)
+
     request: str
     to_swarm: str
     to_agent: str
@@ -116,6 +118,8 @@ class RequestOpen(Refusal, frozen=True, kw_only=True, tag="unanswered"):
     what happens next, and ``next_at`` when.  ``warning`` is that of the call that sent it.
     """
 
+    own_words = ("reason", "next")
+
     request: str
     to_swarm: str
     to_agent: str
@@ -171,6 +175,8 @@ class RequestView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason   what it waits for, or why it ended
     next     what happens next, at ``next_at`` if nothing else happens before
     """
+
+    own_words = ("next",)
 
     request: str
     state: str

@@ -23,6 +23,7 @@ from msgspec import Raw, Struct
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
+from interlock.core.safe_text import foreign
 from interlock.errors import BusTrouble, TooLarge
 from interlock.nouns.guards.gates import merged
 from interlock.nouns.requests import send_rules
@@ -177,7 +178,9 @@ class Outbox:
             self._backlog.add(to)
             return Posted(reason=str(trouble))
         if (yield from self._waits(posting)):  # another process drains, or the queue is full
-            return Posted(reason=f"messages to {to} that were made before are not posted yet")
+            return Posted(
+                reason=f"messages to {foreign(to)} that were made before are not posted yet"
+            )
         return Posted()
 
     def _waits(self, posting: Posting) -> Op[bool]:
@@ -274,7 +277,9 @@ class Outbox:
                 continue  # by this process, a moment ago
             late = self._home.now() - each.entry.expires
             if not allowed:
-                yield from self._refuse(actor, each, "not_allowed", f"{target} is not allowed here")
+                yield from self._refuse(
+                    actor, each, "not_allowed", f"{foreign(target)} is not allowed here"
+                )
             elif each.entry.expires and late > SKEW:
                 yield from self._refuse(actor, each, "expired", f"it expired {late:.0f} s ago")
             elif full is None or each.entry.kind != "request":

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from interlock.core import keys
-from interlock.core.validate import quote, span
+from interlock.core.safe_text import foreign
+from interlock.core.validate import command, quote, span
 from interlock.nouns.requests.exchange import (
     QUARANTINE_LIMIT,
     decode_breaker,
@@ -54,7 +55,8 @@ def _unsent(items: Sequence[Item], now: float) -> Iterator[Problem]:
         if now - since > UNSENT:
             yield Problem(
                 kind="unsent",
-                says=f"swarm/{swarm}: {_envelopes(count)} for {swarm} in the outbox, the first for"
+                says=f"swarm/{foreign(swarm)}: {_envelopes(count)} for {foreign(swarm)} in the"
+                " outbox, the first for"
                 f" {span(now - since)}",
                 remedy="see whether the bus answers: interlock doctor; then run 'interlock"
                 " maintain', or 'interlock request serve'",
@@ -93,7 +95,8 @@ def _unreachable(checkup: HealthCheck, now: float) -> Op[list[Problem]]:
         found.append(
             Problem(
                 kind="unreachable",
-                says=f"swarm/{swarm}: it did not answer in time, three times or more in a row;"
+                says=f"swarm/{foreign(swarm)}: it did not answer in time, three times or more in a"
+                " row;"
                 f" requests to it are {until}",
                 remedy="see whether it is there: interlock swarm list; or ask its operator",
                 thing=f"swarm/{swarm}",
@@ -106,9 +109,11 @@ def _unreachable(checkup: HealthCheck, now: float) -> Op[list[Problem]]:
         found.append(
             Problem(
                 kind="unreachable",
-                says=f"swarm/{swarm}: {numbers.timeouts} of its last {numbers.samples} answers came"
+                says=f"swarm/{foreign(swarm)}: {numbers.timeouts} of its last {numbers.samples}"
+                " answers came"
                 f" too late and {numbers.conflicts} were conflicts, so nothing is sent to it",
-                remedy=f"see 'interlock swarm trust {quote(swarm)}'; when the cause is fixed, add"
+                remedy=f"see {command(f'interlock swarm trust {quote(swarm)}')}; when the cause is"
+                " fixed, add"
                 " --forgive",
                 thing=f"swarm/{swarm}",
             )
@@ -135,9 +140,10 @@ def _waiting(swarm: str, some: Sequence[OutgoingRequest], now: float) -> Problem
     waits = "waits" if len(some) == 1 else "wait"
     return Problem(
         kind="waiting",
-        says=f"swarm/{swarm}: {names}{more} {waits} for an answer of {swarm}, the first for"
+        says=f"swarm/{foreign(swarm)}: {names}{more} {waits} for an answer of {foreign(swarm)}, the"
+        " first for"
         f" {span(now - first.made)}: {of_sent(first).says}",
-        remedy=f"see 'interlock why {first.id}'",
+        remedy=f"see {command(f'interlock why {quote(first.id)}')}",
         thing=f"request/{first.id}",
         agent=first.agent,
         since=first.made,
@@ -173,8 +179,10 @@ def _deep(depths: dict[str, int]) -> Iterator[Problem]:
             bound = QUEUE_ALERT if level == "alert" else QUEUE_NOTICE
             yield Problem(
                 kind="full",
-                says=f"swarm/{swarm}: {depth} requests wait for {swarm}, which is above {bound}",
-                remedy=f"start more workers in {swarm}: interlock request serve --can X --jobs N",
+                says=f"swarm/{foreign(swarm)}: {depth} requests wait for {foreign(swarm)}, which is"
+                f" above {bound}",
+                remedy=f"start more workers in {foreign(swarm)}: interlock request serve --can X"
+                " --jobs N",
                 thing=f"swarm/{swarm}",
             )
 

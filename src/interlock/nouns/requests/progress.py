@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock.core.safe_text import foreign
 from interlock.core.validate import span
 from interlock.nouns.requests import rules
 from interlock.nouns.requests.exchange import ReceivedRequest
@@ -53,16 +54,18 @@ def of_sent(request: OutgoingRequest, on_bus: SeenOnBus | None = None) -> Progre
     """A request that we sent."""
     match request.state:
         case "answered":
-            return Progress(step=10, place="", says=f"{request.to_swarm} has answered it")
+            return Progress(step=10, place="", says=f"{foreign(request.to_swarm)} has answered it")
         case "cancelled":
-            instead = f"; {request.replaced_by} does the work" if request.replaced_by else ""
-            says = f"it was cancelled: {request.reason}{instead}"
+            instead = (
+                f"; {foreign(request.replaced_by)} does the work" if request.replaced_by else ""
+            )
+            says = f"it was cancelled: {foreign(request.reason)}{instead}"
             return Progress(step=10, place=request.replaced_by, says=says)
         case "escalated":
             return Progress(
                 step=3,
                 place=f"decision/{request.decision}",
-                says=f"no answer came ({request.reason}), so a person decides",
+                says=f"no answer came ({foreign(request.reason)}), so a person decides",
                 next="a person decides",
             )
         case "open":
@@ -94,14 +97,16 @@ def _where(request: OutgoingRequest, on_bus: SeenOnBus | None) -> Progress:
         )
         return Progress(step=1, place="outbox", says=f"it waits in the outbox {says}")
     if request.taken is not None:
-        return Progress(step=5, place=swarm, says=f"{swarm} has taken it in and works on it")
+        return Progress(
+            step=5, place=swarm, says=f"{foreign(swarm)} has taken it in and works on it"
+        )
     if on_bus is None:
-        return Progress(step=3, place="bus", says=f"it was put on the bus for {swarm}")
+        return Progress(step=3, place="bus", says=f"it was put on the bus for {foreign(swarm)}")
     if on_bus.request:
         return Progress(
-            step=3, place="bus", says=f"it is on the bus, and {swarm} has not taken it in"
+            step=3, place="bus", says=f"it is on the bus, and {foreign(swarm)} has not taken it in"
         )
-    says = f"it is no longer on the bus: {swarm} has taken it in, or has refused it"
+    says = f"it is no longer on the bus: {foreign(swarm)} has taken it in, or has refused it"
     return Progress(step=5, place=swarm, says=says)
 
 
@@ -113,12 +118,14 @@ def of_received(
     if received.answered is None:
         return _unfinished(received, task)
     if acknowledged:
-        return Progress(step=10, place=swarm, says=f"{swarm} has taken its result from the bus")
+        return Progress(
+            step=10, place=swarm, says=f"{foreign(swarm)} has taken its result from the bus"
+        )
     if in_outbox:
         says = "its result waits in the outbox until the bus answers"
         return Progress(step=7, place="outbox", says=says, next="its result is posted")
-    says = f"its result is on the bus, and {swarm} has not taken it yet"
-    return Progress(step=8, place="bus", says=says, next=f"{swarm} takes it")
+    says = f"its result is on the bus, and {foreign(swarm)} has not taken it yet"
+    return Progress(step=8, place="bus", says=says, next=f"{foreign(swarm)} takes it")
 
 
 def _unfinished(received: ReceivedRequest, task: RequestTask) -> Progress:
@@ -126,10 +133,12 @@ def _unfinished(received: ReceivedRequest, task: RequestTask) -> Progress:
         says = "it is a message to all agents"
         return Progress(step=4, place="inboxes", says=says, next="it is answered")
     if task.state == "running":
-        says = f"{task.agent} works on it"
-        return Progress(step=6, place=task.agent, says=says, next=f"{task.agent} answers")
+        says = f"{foreign(task.agent)} works on it"
+        return Progress(step=6, place=task.agent, says=says, next=f"{foreign(task.agent)} answers")
     if task.state in ("complete", "failed", "dead", "dropped", ""):
         says = f"its task is {task.state or 'gone'}, and its result is not sent yet"
         return Progress(step=6, place="tasks", says=says, next="'interlock maintain' answers")
-    says = f"its task is {task.state}: no worker for {received.head.to_agent} has claimed it"
+    says = (
+        f"its task is {task.state}: no worker for {foreign(received.head.to_agent)} has claimed it"
+    )
     return Progress(step=5, place="tasks", says=says, next="a worker claims it")

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
+from interlock.core.safe_text import foreign
 from interlock.nouns.guards.gates import merged
 from interlock.nouns.messages import decode
 from interlock.nouns.requests import rules, send_rules
@@ -249,11 +250,11 @@ class ResultIntake:
 def _not_asked(head: AckHead, request: OutgoingRequest | None) -> EnvelopeRefused | None:
     """Why a receipt is for none of our requests, or for another head, or from another swarm."""
     if request is None:
-        detail = f"no request {head.request_id} was sent, or it is deleted by now"
+        detail = f"no request {foreign(head.request_id)} was sent, or it is deleted by now"
     elif head.from_swarm != request.to_swarm:
-        detail = f"{head.from_swarm} signed it; {request.to_swarm} was asked"
+        detail = f"{foreign(head.from_swarm)} signed it; {foreign(request.to_swarm)} was asked"
     elif head.in_reply_to not in request.heads:
-        detail = f"it confirms another request than {request.id}"
+        detail = f"it confirms another request than {foreign(request.id)}"
     else:
         return None
     return EnvelopeRefused(reason="wrong_request", detail=detail, key=head.key, head=head)

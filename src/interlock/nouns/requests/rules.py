@@ -43,6 +43,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from interlock.core.safe_text import foreign
 from interlock.nouns.messages.decision import DecisionOption, HumanDecision
 from interlock.nouns.requests.request import (
     RETRY_AFTER,
@@ -305,17 +306,17 @@ def accept_result(
 ) -> ResultAccepted | ResultRepeated | ResultRefused:
     """Judge a result whose signature was verified."""
     if request is None or request.id != arrived.request:
-        detail = f"no request {arrived.request} was sent, or it is deleted by now"
+        detail = f"no request {foreign(arrived.request)} was sent, or it is deleted by now"
         return ResultRefused(reason="unknown_request", detail=detail)
     if arrived.signer != request.to_swarm:
-        detail = f"{arrived.signer} signed it; {request.to_swarm} was asked"
+        detail = f"{foreign(arrived.signer)} signed it; {foreign(request.to_swarm)} was asked"
         return ResultRefused(reason="wrong_swarm", detail=detail)
     named = request.to_agent != ALL_AGENTS and not request.to_agent.startswith(ABILITY)
     if named and arrived.agent not in ("", request.to_agent):
-        detail = f"{arrived.agent} signed it; {request.to_agent} was asked"
+        detail = f"{foreign(arrived.agent)} signed it; {foreign(request.to_agent)} was asked"
         return ResultRefused(reason="wrong_agent", detail=detail)
     if arrived.in_reply_to not in request.heads:
-        detail = f"it answers another request than {request.id}"
+        detail = f"it answers another request than {foreign(request.id)}"
         return ResultRefused(reason="wrong_head", detail=detail)
     if request.state == "answered" and arrived.content == request.content:
         return ResultRepeated()
@@ -324,10 +325,12 @@ def accept_result(
 
 def _refused_by_state(request: OutgoingRequest) -> ResultRefused | None:
     if request.state == "answered":
-        detail = f"{request.to_swarm} signed two different results of {request.id}"
+        detail = (
+            f"{foreign(request.to_swarm)} signed two different results of {foreign(request.id)}"
+        )
         return ResultRefused(reason="equivocation", detail=detail, repeated=request.equivocated)
     if request.state == "cancelled":
-        detail = f"{request.id} was cancelled: {request.reason}"
+        detail = f"{foreign(request.id)} was cancelled: {foreign(request.reason)}"
         return ResultRefused(reason="cancelled", detail=detail)
     return None
 

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from interlock.core import keys, rate
 from interlock.core.decision import Decision, Event, Write
 from interlock.core.rate import RateLog
+from interlock.core.safe_text import foreign
 from interlock.nouns.messages.decision import HumanDecision
 from interlock.nouns.messages.decision_rules import opening
 from interlock.nouns.messages.message import StoredMessage
@@ -425,7 +426,7 @@ def _notice(
         sender=f"{found.executed_by}@{found.from_swarm}",
         at=round(now, 3),
         to=(request.agent,),
-        subject=f"{found.status} of {request.id}",
+        subject=f"{found.status} of {foreign(request.id)}",
         thread=request.id,
         data=Raw(b'{"request":"%b","status":"%b"}' % (request.id.encode(), found.status.encode())),
         trace=request.correlation_id,

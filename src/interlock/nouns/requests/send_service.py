@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys, validate
 from interlock.core.decision import Decision, Write
+from interlock.core.safe_text import foreign
 from interlock.errors import BadInput, BusTrouble, NotAllowed, StoreTrouble
 from interlock.nouns.requests import outcomes as out
 from interlock.nouns.requests import progress, refusal_rules, send_rules
@@ -364,7 +365,7 @@ class RequestSender:
                 )
                 return Decision(outcome=over)
             ending[:] = [stored]
-            said = reason or f"{actor.agent} cancelled it"
+            said = reason or f"{foreign(actor.agent)} cancelled it"
             ended: Decision[Any] = send_rules.cancel(stored, said, self._home.now())
             return replace(ended, outcome=out.RequestCancelled(request=request))
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from interlock.core.safe_text import printable
-from interlock.core.validate import quote
-from interlock.runtime.text import ago, as_json, lasting, listed, since, table
+from interlock.core.validate import command, quote
+from interlock.runtime.text import ago, as_json, joined, lasting, listed, reason_lines, since, table
 
 if TYPE_CHECKING:
     from interlock.nouns.requests import outcomes as out
@@ -21,7 +20,7 @@ def _sent(outcome: out.RequestSent, paint: Paint) -> str:
         why = f"it waits in the outbox until the bus answers ({outcome.reason})"
         said = f"{paint('yellow', 'requested')} {outcome.request} of {to}: {why}"
         return said + _warned(outcome, paint)
-    hint = f"for its result: interlock request result {outcome.request} --wait 30s"
+    hint = f"for its result: interlock request result {quote(outcome.request)} --wait 30s"
     said = f"{paint('green', 'requested')} {outcome.request} of {to}; {hint}"
     return said + _warned(outcome, paint)
 
@@ -31,14 +30,14 @@ def _warned(outcome: out.RequestSent | out.RequestOpen, paint: Paint) -> str:
 
 
 def _exists(outcome: out.RequestExists, paint: Paint) -> str:
-    hint = f"interlock request result {outcome.request}"
+    hint = command(f"interlock request result {quote(outcome.request)}")
     word = paint("yellow", "exists")
     if outcome.differs:
         return (
             f"{word} {outcome.request}: another request was sent under this id, and is"
-            f" {outcome.state}; choose another id, or see '{hint}'"
+            f" {outcome.state}; choose another id, or see {hint}"
         )
-    return f"{word} {outcome.request}: it is {outcome.state}; see '{hint}'"
+    return f"{word} {outcome.request}: it is {outcome.state}; see {hint}"
 
 
 def _not_allowed(outcome: out.SwarmNotAllowed, paint: Paint) -> str:
@@ -97,22 +96,22 @@ def _coming(outcome: out.RequestOpen | out.RequestView) -> str:
 def _answered(outcome: out.RequestAnswered, paint: Paint) -> str:
     head = f"{paint('green', 'answered')} by {outcome.executed_by} of {outcome.from_swarm}"
     sure = "" if outcome.confidence is None else f", confidence {outcome.confidence:g}"
-    cites = f", cites {', '.join(outcome.citations)}" if outcome.citations else ""
+    cites = f", cites {joined(outcome.citations)}" if outcome.citations else ""
     return f"{head}, {ago(outcome.executed_at)}{sure}{cites}\n{as_json(outcome.result)}"
 
 
 def _failed(outcome: out.RequestFailed, paint: Paint) -> str:
     by = f"{outcome.executed_by} of {outcome.from_swarm}"
-    return f"{paint('red', 'failed')} at {by}: {printable(outcome.error)}"
+    return f"{paint('red', 'failed')} at {by}{reason_lines(outcome.error, paint)}"
 
 
 def _open(outcome: out.RequestOpen, paint: Paint) -> str:
     head = f"{paint('yellow', 'unanswered')} {outcome.request}: {outcome.reason}"
     if outcome.decision:
-        return f"{head}; see 'interlock decision show {outcome.decision}'"
+        return f"{head}; see {command(f'interlock decision show {quote(outcome.decision)}')}"
     if outcome.next:
         head += f"; {_coming(outcome)}"
-    head += f"; ask again: interlock request result {outcome.request} --wait 1m"
+    head += f"; ask again: interlock request result {quote(outcome.request)} --wait 1m"
     return head + _warned(outcome, paint)
 
 
@@ -128,7 +127,7 @@ def _cancelled(outcome: out.RequestCancelled, paint: Paint) -> str:
 
 
 def _unknown(outcome: out.UnknownRequest, paint: Paint) -> str:
-    names = ", ".join(outcome.unknown)
+    names = joined(outcome.unknown)
     return f"{paint('red', 'unknown')} {names}: see 'interlock request list'"
 
 
@@ -149,7 +148,7 @@ def _list(outcome: out.RequestList, paint: Paint) -> str:
         for each in outcome.requests
     ]
     titles = ("REQUEST", "STATE", "WHERE", "FROM", "TO", "TYPE", "AGE", "NEXT")
-    more = f"\nmore: --after {outcome.more}" if outcome.more else ""
+    more = f"\nmore: --after {quote(outcome.more)}" if outcome.more else ""
     return table(titles, rows, paint) + more
 
 
@@ -185,7 +184,7 @@ def _written(outcome: out.AuditWritten, paint: Paint) -> str:
     lines = "1 line" if outcome.lines == 1 else f"{outcome.lines} lines"
     said = f"{paint('green', 'written')} {lines} to {outcome.folder}"
     if outcome.deleted:
-        said += f"; deleted {', '.join(outcome.deleted)}"
+        said += f"; deleted {joined(outcome.deleted)}"
     if outcome.missed:
         said += "\nentries before these are gone from the record; run this more often"
     return said
@@ -203,7 +202,7 @@ def _quarantine(outcome: out.QuarantineList, paint: Paint) -> str:
         for each in outcome.messages
     ]
     titles = ("ID", "KIND", "SWARM", "REASON", "DETAIL", "AGE")
-    more = f"\nmore: --after {outcome.more}" if outcome.more else ""
+    more = f"\nmore: --after {quote(outcome.more)}" if outcome.more else ""
     return table(titles, rows, paint) + more
 
 
@@ -218,7 +217,7 @@ def _quarantined(outcome: out.QuarantineView, paint: Paint) -> str:
         ("key", outcome.key),
         ("request", outcome.request),
         ("release", "possible" if outcome.releasable else "not possible"),
-        ("next", _REMEDIES.get(outcome.reason, "").format(key=outcome.key)),
+        ("next", _REMEDIES.get(outcome.reason, "").format(key=quote(outcome.key))),
     ]
     if outcome.releasable:
         facts.append(("payload", as_json(outcome.payload)))
@@ -242,11 +241,11 @@ def _kept(outcome: out.QuarantineKept, paint: Paint) -> str:
 
 
 def _dropped(outcome: out.QuarantineDropped, paint: Paint) -> str:
-    return f"{paint('green', 'dropped')} {', '.join(outcome.dropped)}"
+    return f"{paint('green', 'dropped')} {joined(outcome.dropped)}"
 
 
 def _no_quarantine(outcome: out.UnknownQuarantine, paint: Paint) -> str:
-    names = ", ".join(outcome.unknown)
+    names = joined(outcome.unknown)
     return f"{paint('red', 'unknown')} {names}: see 'interlock quarantine list'"
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.core import keys, validate
-from interlock.core.validate import span
+from interlock.core.safe_text import foreign
+from interlock.core.validate import command, quote, span
 from interlock.errors import BusTrouble
 from interlock.nouns.requests import progress
 from interlock.nouns.requests.acknowledgements import decode_mark
@@ -76,14 +77,19 @@ def quarantine(context: Context, name: str) -> Op[Why]:
             clear="see 'interlock quarantine list'",
         )
     ours = bool(kept.message) and not kept.swarm
-    sender = f"{kept.agent} of {kept.swarm}" if kept.swarm else "an unknown sender"
+    sender = (
+        f"{foreign(kept.agent)} of {foreign(kept.swarm)}" if kept.swarm else "an unknown sender"
+    )
     origin = "made here, and not posted" if ours else f"from {sender}, and not taken in"
-    drop = f"interlock quarantine drop {id_}"
-    clear = f"see 'interlock quarantine show {id_}'; to delete it: {drop}"
+    drop = f"interlock quarantine drop {quote(id_)}"
+    clear = f"see {command(f'interlock quarantine show {quote(id_)}')}; to delete it: {drop}"
     if kept.content and kept.kind == "request":
-        clear = f"to take it in after all: interlock quarantine release {id_}; to delete it: {drop}"
+        clear = (
+            f"to take it in after all: interlock quarantine release {quote(id_)}; to delete it:"
+            f" {drop}"
+        )
     if ours and kept.kind == "request":
-        clear = f"a person decides about its request: interlock why {kept.request}"
+        clear = f"a person decides about its request: interlock why {quote(kept.request)}"
     return Why(
         thing=thing,
         blocked=True,
@@ -141,24 +147,25 @@ def _look_on_bus(context: Context, sent: OutgoingRequest) -> Op[tuple[SeenOnBus 
 
 
 def _clears(sent: OutgoingRequest, found: Progress, *, reached: bool) -> str:
-    result = f"interlock request result {sent.id}"
+    result = f"interlock request result {quote(sent.id)}"
     by_state = {
-        "escalated": f"a person decides: interlock decision resolve {sent.decision} ANSWER;"
+        "escalated": f"a person decides: interlock decision resolve {quote(sent.decision)} ANSWER;"
         " a late answer ends it, too",
         "answered": f"its result is kept for an hour: {result}",
-        "cancelled": f"see 'interlock record explain {sent.id}'",
+        "cancelled": f"see {command(f'interlock record explain {quote(sent.id)}')}",
     }
     by_step = {
         1: "run 'interlock maintain', or a process that serves or waits"
         if reached
         else "the bus answers: any process of this swarm then posts it; see 'interlock doctor'",
-        3: f"a process of {sent.to_swarm} takes it in",
+        3: f"a process of {foreign(sent.to_swarm)} takes it in",
         8: f"take it in: {result}",
     }
-    answers = f"a worker of {sent.to_swarm} answers: {result} --wait 10m"
+    answers = f"a worker of {foreign(sent.to_swarm)} answers: {result} --wait 10m"
     if sent.taken is None:  # the envelope is gone from the bus, and nothing says what became of it
         answers += (
-            f"; if none does, ask its operator whether {sent.to_swarm} allows {sent.from_swarm}"
+            f"; if none does, ask its operator whether {foreign(sent.to_swarm)} allows"
+            f" {foreign(sent.from_swarm)}"
             " (interlock quarantine list)"
         )
     return by_state.get(sent.state) or by_step.get(found.step, answers)
@@ -177,24 +184,28 @@ def _meanwhile(
         said.append(f"attempt {sent.attempt} reached the bus {span(now - sent.posted)} ago")
     peer = None if peer_item is None else readable(decode_peer, peer_item)
     if peer is None or not peer.allowed:
-        said.append(f"{swarm} is not allowed here any more, so its result would be refused")
+        said.append(
+            f"{foreign(swarm)} is not allowed here any more, so its result would be refused"
+        )
     full = yield from context.requests.home.queues.full(swarm)
     if full is not None and sent.posted is None:
-        said.append(f"{full.depth} requests wait for {swarm}, and {full.limit} are allowed")
+        said.append(
+            f"{full.depth} requests wait for {foreign(swarm)}, and {full.limit} are allowed"
+        )
     floor = None if floor_item is None else readable(decode_floor, floor_item)
     if floor is not None and floor.fetched and not floor.live:
         ago = span(max(now - floor.fetched, 0.0))
-        said.append(f"no process of {swarm} was live {ago} ago")
+        said.append(f"no process of {foreign(swarm)} was live {ago} ago")
     circuit = readable(decode_breaker, breaker_item) or breaker.CLOSED
     if breaker.state(circuit, now) != "closed":
         left = max(circuit.until - now, 0.0)
         until = f"for {span(left)} more" if left else "until one request is answered"
-        said.append(f"the circuit breaker of {swarm} refuses new requests {until}")
+        said.append(f"the circuit breaker of {foreign(swarm)} refuses new requests {until}")
     standing = reputation.standing(
         readable(decode_reputation, record_item) or reputation.UNKNOWN, now
     )
     if standing.blocked:
-        said.append(f"{swarm} is blocked for its {' and '.join(standing.blocked)}")
+        said.append(f"{foreign(swarm)} is blocked for its {' and '.join(standing.blocked)}")
     return said
 
 
@@ -226,14 +237,14 @@ def _received(context: Context, received: ReceivedRequest) -> Op[Why]:
         in_outbox=in_outbox,
     )
     open_ = received.answered is None
-    asker = f"{head.from_agent} of {head.from_swarm}"
+    asker = f"{foreign(head.from_agent)} of {foreign(head.from_swarm)}"
     late = f"; its deadline is in {span(head.deadline / 1000 - now)}" if open_ else ""
     return Why(
         thing=f"request/{head.request_id}",
         blocked=open_ or mark is not None,
         state=_word(received, found),
         because=f"step {found.step} of {_STEPS}: {found.says}; {asker} asked{late}",
-        clear=found.next or f"see 'interlock record explain {head.request_id}'",
+        clear=found.next or f"see {command(f'interlock record explain {quote(head.request_id)}')}",
         by=found.place if found.step == _WORKING else head.from_swarm if not open_ else "",
         since=received.at if open_ else received.answered,
         leads_to=(f"task/{received.task}",) if open_ and received.task else (),

@@ -204,4 +204,5 @@ def _place(repository: str) -> ReservedRepository:
 
 def _holder(text: str) -> str:
     """The name of the agent whose reservations are meant; no agent is called '' or ``all``."""
-    return validate.own_agent_name(validate.agent_name(text))
+    name = validate.agent_name(text)
+    return validate.own_agent_name(name, proven=name)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from interlock.core.validate import quote, span
-from interlock.runtime.text import ago, table
+from interlock.runtime.text import ago, joined, reason_lines, table
 
 if TYPE_CHECKING:
     from interlock.nouns.reservations import reservation as r
@@ -28,22 +28,24 @@ def _reserved(outcome: r.Reserved | r.ReservationExtended, paint: Paint) -> str:
     word = paint("green", "extended" if "Extended" in type(outcome).__name__ else "reserved")
     head = f"{word} {_names(outcome.patterns)}{shared}, token {outcome.token}"
     lines = [head + _lives(outcome.expires_in)]
-    lines += [f"  in spite of {_overlap(each)}" for each in getattr(outcome, "conflicts", ())]
+    lines += [
+        f"  in spite of {_overlap(each, paint)}" for each in getattr(outcome, "conflicts", ())
+    ]
     return "\n".join(lines)
 
 
-def _overlap(each: r.ReservationOverlap) -> str:
-    said = f" ({each.reason})" if each.reason else ""
+def _overlap(each: r.ReservationOverlap, paint: Paint) -> str:
     word = "waits for" if each.queued else "has reserved"
     since = ago(each.since)
-    return f"{each.holder}, who {word} {quote(each.pattern)} since {since}{said}: {each.witness}"
+    head = f"{each.holder}, who {word} {quote(each.pattern)} since {since}: {each.witness}"
+    return head + reason_lines(each.reason, paint)
 
 
 def _conflict(outcome: r.ReservationConflict, paint: Paint) -> str:
     if not outcome.holder:
         return f"{paint('yellow', 'conflict')}: the place in the queue expired; reserve again"
-    lines = [f"{paint('yellow', 'conflict')} at {outcome.witness}: {_overlap_of(outcome)}"]
-    lines += [f"  also {_overlap(each)}" for each in outcome.conflicts[1:]]
+    lines = [f"{paint('yellow', 'conflict')} at {outcome.witness}: {_overlap_of(outcome, paint)}"]
+    lines += [f"  also {_overlap(each, paint)}" for each in outcome.conflicts[1:]]
     lines.append(
         "wait for it with --on-conflict queue, ask its holder"
         f" (interlock query {quote(outcome.holder)} ...), or reserve something else"
@@ -51,10 +53,10 @@ def _conflict(outcome: r.ReservationConflict, paint: Paint) -> str:
     return "\n".join(lines)
 
 
-def _overlap_of(outcome: r.ReservationConflict) -> str:
-    said = f": {outcome.reason}" if outcome.reason else ""
+def _overlap_of(outcome: r.ReservationConflict, paint: Paint) -> str:
     ends = _lives(outcome.expires_in)
-    return f"{outcome.holder} reserved {quote(outcome.pattern)} {ago(outcome.since)}{ends}{said}"
+    head = f"{outcome.holder} reserved {quote(outcome.pattern)} {ago(outcome.since)}{ends}"
+    return head + reason_lines(outcome.reason, paint)
 
 
 def _queued(outcome: r.ReservationQueued, paint: Paint) -> str:
@@ -63,7 +65,7 @@ def _queued(outcome: r.ReservationQueued, paint: Paint) -> str:
 
 
 def _deadlock(outcome: r.ReservationDeadlock, paint: Paint) -> str:
-    cycle = " -> ".join((*outcome.cycle, *outcome.cycle[:1]))
+    cycle = joined((*outcome.cycle, *outcome.cycle[:1]), " -> ")
     return (
         f"{paint('red', 'deadlock')}: the wait would never end ({cycle});"
         " release what you have reserved, and reserve all of it at once"
@@ -71,7 +73,7 @@ def _deadlock(outcome: r.ReservationDeadlock, paint: Paint) -> str:
 
 
 def _next(agents: tuple[str, ...]) -> str:
-    return f"; {', '.join(agents)} may go on" if agents else ""
+    return f"; {joined(agents)} may go on" if agents else ""
 
 
 def _unreserved(outcome: r.Unreserved, paint: Paint) -> str:
@@ -99,11 +101,14 @@ def _fenced(outcome: r.ReservationFenced, paint: Paint) -> str:
 
 def _broken(outcome: r.ReservationBroken, paint: Paint) -> str:
     head = f"{paint('green', 'ended')} {_names(outcome.patterns)} of {outcome.holder}"
-    return f"{head}: {outcome.reason}{_next(outcome.next)}"
+    return f"{head}{_next(outcome.next)}{reason_lines(outcome.reason, paint)}"
 
 
 def _overridden(outcome: r.Overridden, paint: Paint) -> str:
-    return f"{paint('yellow', 'overridden')} {_names(outcome.paths)}: {outcome.reason}"
+    return (
+        f"{paint('yellow', 'overridden')}"
+        f" {_names(outcome.paths)}{reason_lines(outcome.reason, paint)}"
+    )
 
 
 def _list(outcome: r.ReservationList, paint: Paint) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from interlock.core import keys
-from interlock.core.validate import quote, span
+from interlock.core.safe_text import foreign
+from interlock.core.validate import command, quote, span
 from interlock.errors import BadInput, StoreDamaged, TooLarge
 from interlock.nouns.reservations import pattern as patterns
 from interlock.nouns.reservations import reservation as r
@@ -288,9 +289,9 @@ def _explained(
         return None
     now = context.runner.clock.wall()
     said = [
-        f"{each.agent} has reserved {each.pattern!r}"
+        f"{foreign(each.agent)} has reserved {each.pattern!r}"
         f"{' for reading, shared' if each.shared else ''} for {span(now - each.since)}"
-        f"{f': {each.reason}' if each.reason else ''}"
+        f"{f': {foreign(each.reason)}' if each.reason else ''}"
         for each in holding
     ]
     first = holding[0] if holding else waiting[0]
@@ -298,7 +299,7 @@ def _explained(
     return Why(
         thing=f"path/{name}",
         blocked=bool(holding),
-        because="; ".join(said) or f"{first.agent} waits for {first.pattern!r}",
+        because="; ".join(said) or f"{foreign(first.agent)} waits for {first.pattern!r}",
         clear=f"wait for it: interlock reserve {quote(name)} --on-conflict queue --agent NAME;"
         f" ask: interlock query {quote(first.agent)} 'when are you done with it?'; or end it:"
         f" interlock unreserve {quote(first.pattern)} --holder {quote(first.agent)} --reason WHY",
@@ -328,7 +329,7 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
             problems.append(
                 Problem(
                     kind="stale",
-                    says=f"{what}: {each.agent} stopped renewing its reservation",
+                    says=f"{foreign(what)}: {foreign(each.agent)} stopped renewing its reservation",
                     remedy="reserve it, or run 'interlock maintain'",
                     thing=thing(each.id),
                     agent=each.agent,
@@ -342,8 +343,8 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
             problems.append(
                 Problem(
                     kind="waiting" if queued else "stuck",
-                    says=f"{what}: {each.agent} {did} for {span(lasts)}",
-                    remedy=f"see 'interlock reservations {quote(each.patterns[0])}'",
+                    says=f"{foreign(what)}: {foreign(each.agent)} {did} for {span(lasts)}",
+                    remedy=f"see {command(f'interlock reservations {quote(each.patterns[0])}')}",
                     thing=thing(each.id),
                     agent=each.agent,
                     since=each.since,

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
+from interlock.core.safe_text import foreign
 from interlock.nouns.schedules import schedule as core
 from interlock.nouns.schedules.schedule import DueRuns, Schedule, run_id
 from interlock.nouns.tasks import progress_rules
@@ -154,11 +155,14 @@ def _publish_task(changes: TaskChanges, name: str, id_: str, spec: Spec) -> tupl
     if changes.status(id_) is not None:
         if changes.facts.spec(id_).schedule == name:  # by an earlier schedule of this name
             return "moved", ""
-        return "failed", f"there is a task {id_} already, which this schedule did not publish"
+        return (
+            "failed",
+            f"there is a task {foreign(id_)} already, which this schedule did not publish",
+        )
     changes.facts.need_all(changes.exists, spec.needs)
     missing = next((need for need in spec.needs if not changes.exists(need)), None)
     if missing is not None:
-        return "failed", f"its task needs {missing}, which does not exist"
+        return "failed", f"its task needs {foreign(missing)}, which does not exist"
     progress_rules.read_requirement_sets(changes, (spec,))
     progress_rules.create(changes, id_, spec)
     return "published", ""

@@ -167,6 +167,8 @@ class ListedSchedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``lost`` counts runs that were missed, and ``skipped`` those whose predecessor was open.
     """
 
+    own_words = ("when", "failure")
+
     schedule: str
     state: ScheduleState
     when: str

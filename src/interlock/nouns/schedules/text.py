@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from interlock.core.validate import quote
 from interlock.nouns.schedules.views import moment
-from interlock.runtime.text import ago, as_json, lasting, listed, table
+from interlock.runtime.text import ago, as_json, joined, lasting, listed, table
 
 if TYPE_CHECKING:
     from interlock.nouns.schedules import schedule as core
@@ -49,7 +49,7 @@ def _resumed(outcome: core.ScheduleResumed, paint: Paint) -> str:
 
 
 def _unknown(outcome: core.UnknownSchedule, paint: Paint) -> str:
-    name = ", ".join(outcome.unknown)
+    name = joined(outcome.unknown)
     word = paint("yellow", "unknown")
     return f"{word} {name}: there is no such schedule; see 'interlock schedule list'"
 
@@ -60,7 +60,7 @@ def _view(view: core.ScheduleView, paint: Paint) -> str:
         ("state", paint(_COLOURS[view.state], view.state)),
         ("reason", view.reason),
         ("when", view.when),
-        ("next runs", ", ".join(moment(each, view.zone or "UTC") for each in view.next_runs)),
+        ("next runs", joined(moment(each, view.zone or "UTC") for each in view.next_runs)),
         ("missed", view.missed),
         ("overlap", view.overlap),
         ("deadline", f"{lasting(view.deadline_in)} after publishing" if view.deadline_in else ""),
@@ -77,7 +77,7 @@ def _view(view: core.ScheduleView, paint: Paint) -> str:
 
 def _value(value: object) -> str:
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
+        return joined(value)
     return value if isinstance(value, str) else as_json(value)
 
 

@@ -12,7 +12,8 @@ from interlock.core import keys
 from interlock.core.decision import Event
 from interlock.core.entry import RecordLine
 from interlock.core.history import HistoryEvent, NounHistory
-from interlock.core.validate import quote, span
+from interlock.core.safe_text import foreign
+from interlock.core.validate import command, quote, span
 from interlock.errors import BadInput
 from interlock.nouns.schedules import schedule as core
 from interlock.nouns.schedules import timing
@@ -148,7 +149,10 @@ class ScheduleHistory(NounHistory):
 
     def _event(self, line: RecordLine, event: Event) -> HistoryEvent:
         found = super()._event(line, event)
-        return replace(found, says=line.reason) if event.name.startswith("schedule:") else found
+        if not event.name.startswith("schedule:"):
+            return found
+        given = found.what == "paused" and line.reason
+        return replace(found, says=foreign(line.reason) if given else line.reason)
 
 
 def why(context: Context, name: str) -> Op[Why]:
@@ -186,7 +190,7 @@ def why(context: Context, name: str) -> Op[Why]:
             since=schedule.run,
             state=schedule.state,
         )
-    last = f"; it published {schedule.last_task} last" if schedule.last_task else ""
+    last = f"; it published {foreign(schedule.last_task)} last" if schedule.last_task else ""
     return Why(
         thing=thing,
         blocked=False,
@@ -199,7 +203,7 @@ def why(context: Context, name: str) -> Op[Why]:
 
 
 def _resting(name: str, schedule: Schedule) -> Why:
-    said = f": {schedule.reason}" if schedule.reason else ""
+    said = f": {foreign(schedule.reason)}" if schedule.reason else ""
     paused = schedule.state == "paused"
     return Why(
         thing=f"schedule/{name}",
@@ -229,7 +233,10 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
         thing, since = f"schedule/{name}", each.run
         if each.failure:
             said = f"its run of {moment(each.failed_run)} could not be published: {each.failure}"
-            remedy, since = f"remove the cause; see 'interlock why {quote(thing)}'", each.failed_run
+            remedy, since = (
+                f"remove the cause; see {command(f'interlock why {quote(thing)}')}",
+                each.failed_run,
+            )
         elif each.run is not None and now - each.run > checkup.patience.waiting:
             said = f"its run of {moment(each.run)} was not published: no process looks for work"
             remedy = "start a worker, or run 'interlock maintain'"

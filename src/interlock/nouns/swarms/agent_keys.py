@@ -31,6 +31,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.core.signing import Signer
+from interlock.core.validate import quote
 from interlock.errors import BusTrouble, NotAllowed
 from interlock.nouns.swarms import registry
 from interlock.nouns.swarms.head import AGENT_KEYS_LIMIT, REGISTRY_LIMIT, AgentKey, agent_key
@@ -78,7 +79,7 @@ def announced(
         raise NotAllowed(
             f"{agent} signs with another key, {known[0].fingerprint}: take another name for this"
             " agent, or use that key; if it is lost, end it where the key of the swarm is:"
-            f" interlock key revoke {known[0].fingerprint}"
+            f" interlock key revoke {quote(known[0].fingerprint)}"
         )
     listed = registry.rotated(known, new, agent, now, AGENT_KEYS_LIMIT)
     return OwnAgentKeys(agent=agent, keys=listed, at=now)

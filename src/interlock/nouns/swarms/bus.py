@@ -42,6 +42,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from interlock.clock import Clock, SystemClock
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
+from interlock.core.safe_text import foreign
+from interlock.core.validate import quote
 from interlock.errors import (
     BusTrouble,
     OutcomeUnknown,
@@ -267,18 +269,23 @@ def bus_here() -> Op[str]:
 
 
 def _other_bus(own: OwnSwarm, found: str) -> BusTrouble:
-    what = f"another bus than the one where {own.name} registered" if found else "no bus any more"
+    what = (
+        f"another bus than the one where {foreign(own.name)} registered"
+        if found
+        else "no bus any more"
+    )
     return BusTrouble(
         f"{own.bus_shown} is {what}; if that is right, run:"
-        f" interlock swarm register {own.name} --bus URL --key KEY"
+        f" interlock swarm register {quote(own.name)} --bus URL --key KEY"
     )
 
 
 def _gone(own: OwnSwarm) -> str:
     place = os.environ.get(URL) or own.bus_shown
     return (
-        f"there is nothing at {place} any more; put the bus back, or set {URL} to where it is"
-        f" now; for another bus: interlock swarm register {own.name} --bus URL --key KEY"
+        f"there is nothing at {foreign(place)} any more; put the bus back, or set {URL} to where it"
+        " is"
+        f" now; for another bus: interlock swarm register {quote(own.name)} --bus URL --key KEY"
     )
 
 

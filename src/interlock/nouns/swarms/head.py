@@ -28,6 +28,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, signing, validate
+from interlock.core.safe_text import foreign
 from interlock.core.signing import Signer
 from interlock.errors import BadInput, BadName, TooLarge
 
@@ -281,11 +282,11 @@ class RegistryHead(BusHead, frozen=True, kw_only=True):
         for key in agent.keys:
             public, proof = usable_key(key.public), signing.from_base64(key.proof)
             if public is None or key.public in own or proof is None:
-                return f"the key of agent {agent.agent} is none, or that of its swarm"
+                return f"the key of agent {foreign(agent.agent)} is none, or that of its swarm"
             if not signing.fits(public, proof, _proof_bytes(self.from_swarm, agent.agent)):
-                return f"the key of agent {agent.agent} did not sign that it belongs to it"
+                return f"the key of agent {foreign(agent.agent)} did not sign that it belongs to it"
         if not all(key.until for key in agent.keys[1:]):
-            return f"agent {agent.agent} has two keys that do not end"
+            return f"agent {foreign(agent.agent)} has two keys that do not end"
         return ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.core import keys
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote, span
 from interlock.runtime.health import HealthCheck, Problem
 from interlock.steps import Op, Read
@@ -48,7 +49,7 @@ def _waiting(checkup: HealthCheck) -> Op[list[Problem]]:
     if first is None or now - first.written_at < TOO_LONG:
         return []
     thing, more = f"shared/{first.key}", len(waiting) - 1
-    says = f"{thing}: a write is not on the bus for {span(now - first.written_at)}"
+    says = f"{foreign(thing)}: a write is not on the bus for {span(now - first.written_at)}"
     says += f", and {more} other keys wait" if more else ""
     remedy = "run 'interlock swarm sync' on a host with the swarm's key; 'doctor' checks the bus"
     return [Problem(kind="unsent", says=says, remedy=remedy, thing=thing, since=first.written_at)]
@@ -60,7 +61,10 @@ def _problem(name: str, state: PeerState, now: float) -> Problem | None:
     floor, thing = state.floor, f"swarm/{name}"
     if floor.refused.get("equivocation") or floor.refused.get("divergence"):
         what = "entries" if floor.refused.get("equivocation") else "states"
-        says = f"{thing}: it signed two different {what} as one version; its key may be stolen"
+        says = (
+            f"{foreign(thing)}: it signed two different {what} as one version; its key may be"
+            " stolen"
+        )
         remedy = (
             "ask its operator; then pin a key that is not stolen: interlock swarm allow"
             f" {quote(name)} --key FINGERPRINT --agent NAME; or deny it:"
@@ -70,7 +74,7 @@ def _problem(name: str, state: PeerState, now: float) -> Problem | None:
             kind="refused", says=says, remedy=remedy, thing=thing, since=floor.refused_at
         )
     if not state.peer.keys and not state.peer.first_use:
-        says = f"{thing}: no key of it is trusted any more, so nothing of it is taken in"
+        says = f"{foreign(thing)}: no key of it is trusted any more, so nothing of it is taken in"
         remedy = (
             f"pin its new key: interlock swarm allow {quote(name)} --key FINGERPRINT --agent NAME"
         )
@@ -78,7 +82,7 @@ def _problem(name: str, state: PeerState, now: float) -> Problem | None:
     recent = floor.refused_at and floor.refused_at >= floor.fetched - CACHED
     if recent and floor.last_refused:
         ago = span(now - floor.refused_at)
-        says = f"{thing}: its entry was refused {ago} ago: {floor.last_refused}"
+        says = f"{foreign(thing)}: its entry was refused {ago} ago: {floor.last_refused}"
         remedy = "see 'interlock swarm list'; if its key has changed, pin the new one"
         return Problem(
             kind="refused", says=says, remedy=remedy, thing=thing, since=floor.refused_at

@@ -29,7 +29,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from interlock.core import signing, validate
-from interlock.core.safe_text import printable, quoted
+from interlock.core.safe_text import foreign, foreign_names, printable, quoted
 from interlock.core.signing import FINGERPRINT_MARK, KeySigner, Signer
 from interlock.errors import BadInput, InterlockError, NotAllowed
 from interlock.runtime import user_files
@@ -82,7 +82,7 @@ def create(name: str) -> KeyFile:
         if _exists(folder, name):
             raise BadInput(
                 f"there is a key {name} already; choose another name, or replace that key with"
-                f" 'interlock key rotate {name}'"
+                f" {validate.command(f'interlock key rotate {validate.quote(name)}')}"
             )
         user_files.write_whole(folder, name, _new_key())
         return _listed(folder, name)
@@ -295,10 +295,10 @@ def _unknown(name: str, known: list[str]) -> BadInput:
     if "/" in name:
         return BadInput(f"there is no file {printable(name)}; name the file of a private key")
     close = validate.closest_names(name, known)
-    meant = f"is it {' or '.join(close)}? " if close else ""
+    meant = f"is it {foreign_names(close, ' or ')}? " if close else ""
     return BadInput(
-        f"there is no key {name} in {printable(place())}; {meant}"
-        f"to make it, run: interlock key new {name}"
+        f"there is no key {foreign(name)} in {printable(place())}; {meant}"
+        f"to make it, run: interlock key new {validate.quote(name)}"
     )
 
 

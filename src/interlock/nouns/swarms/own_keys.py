@@ -13,7 +13,9 @@ from msgspec.structs import replace
 
 from interlock.core import keys, signing
 from interlock.core.decision import Decision, Event, Write
+from interlock.core.safe_text import foreign
 from interlock.core.signing import Signer
+from interlock.core.validate import quote
 from interlock.errors import InterlockError, NotAllowed
 from interlock.nouns.swarms import registry
 from interlock.nouns.swarms.envelope import EnvelopeRefused, TrustedKey, open_envelope
@@ -39,8 +41,10 @@ def own_swarm() -> Op[OwnSwarm | None]:
 def no_key_left(own: OwnSwarm) -> str:
     """What to do when the last key of our swarm is revoked or has ended."""
     return (
-        f"{own.name} has no key any more; make one: interlock key new NAME; register with it:"
-        f" interlock swarm register {own.name} --bus URL --key NAME; and have the peers pin it"
+        f"{foreign(own.name)} has no key any more; make one: interlock key new NAME; register with"
+        " it:"
+        f" interlock swarm register {quote(own.name)} --bus URL --key NAME; and have the peers pin"
+        " it"
     )
 
 
@@ -78,7 +82,9 @@ def signer_of(own: OwnSwarm, fingerprint: str, mine: Signer | None = None) -> Si
         found = key_files.signer(own.key)
         if found.fingerprint == fingerprint:
             return found
-        refusal = f"{own.key} is {found.fingerprint} here; restore the key, if it was replaced"
+        refusal = (
+            f"{foreign(own.key)} is {found.fingerprint} here; restore the key, if it was replaced"
+        )
     except NotAllowed as error:
         refusal = str(error)  # the key is here, and cannot be used
     except InterlockError:

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from interlock.client_context import Context
 from interlock.core import keys, signing, validate
 from interlock.core.decision import Decision, Event, Write
+from interlock.core.safe_text import foreign
 from interlock.core.signing import Signer
 from interlock.errors import BadInput, BusTrouble, NotAllowed, StoreBusy
 from interlock.nouns.agents.views import all_reports, all_sessions
@@ -140,7 +141,7 @@ def register(
 
 
 def _has_another_name(own: OwnSwarm, name: str) -> NameTaken:
-    said = f"this home is the swarm {own.name}, and its peers know it as that"
+    said = f"this home is the swarm {foreign(own.name)}, and its peers know it as that"
     return NameTaken(swarm=name, reason=said)
 
 
@@ -167,7 +168,9 @@ def _other_owner(own: OwnSwarm, now: float) -> Op[str]:
     found = open_envelope(item.value, RegistryHead, claimed.get, bus=own.bus_id, now=now)
     if isinstance(found, EnvelopeRefused):
         return ""
-    return f"the bus has an entry of {own.name} that is signed by {found.head.key}"
+    return (
+        f"the bus has an entry of {foreign(own.name)} that is signed by {foreign(found.head.key)}"
+    )
 
 
 def _registering(runner: Runner, planned: OwnSwarm, actor: Actor) -> Op[OwnSwarmChange | NameTaken]:

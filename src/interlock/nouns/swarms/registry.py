@@ -27,6 +27,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, validate
+from interlock.core.safe_text import foreign, foreign_names
 from interlock.errors import BadInput
 from interlock.nouns.swarms.head import (
     ABILITY,
@@ -204,9 +205,9 @@ def unlisted(entry: RegistryHead, to: str) -> str:
 
     known = sorted({each for agent in here for each in agent.can}) if wanted else _names(entry)
     near = [f"{ABILITY if wanted else ''}{each}" for each in get_close_matches(ability, known, 3)]
-    what = f"no agent that can {ability}" if wanted else f"no agent {to}"
-    meant = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"{entry.from_swarm} lists {what}, so it waits until there is one{meant}"
+    what = f"no agent that can {foreign(ability)}" if wanted else f"no agent {foreign(to)}"
+    meant = f"; did you mean {foreign_names(near, ' or ')}?" if near else ""
+    return f"{foreign(entry.from_swarm)} lists {what}, so it waits until there is one{meant}"
 
 
 def _names(entry: RegistryHead) -> list[str]:

@@ -40,6 +40,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import codec
+from interlock.core.safe_text import foreign
 from interlock.nouns.swarms.envelope import (
     EnvelopeRefused,
     Reason,
@@ -112,9 +113,13 @@ def judge_entry(
 ) -> EntryAccepted | RegistryRefusal:
     """Judge the bytes that stand on this bus as the entry of a peer."""
     if not peer.allowed:
-        return _no("not_allowed", f"{peer.swarm} is not allowed here: interlock swarm allow")
+        return _no(
+            "not_allowed", f"{foreign(peer.swarm)} is not allowed here: interlock swarm allow"
+        )
     if not peer.keys and not peer.first_use:
-        return _no("not_pinned", f"no key of {peer.swarm} is trusted; pin one: swarm allow --key")
+        return _no(
+            "not_pinned", f"no key of {foreign(peer.swarm)} is trusted; pin one: swarm allow --key"
+        )
     trusted = _entry_keys(peer, data)
     found = open_envelope(data, RegistryHead, trusted.get, bus=bus, now=now)
     if isinstance(found, EnvelopeRefused):
@@ -168,7 +173,9 @@ def _bad_keys(peer: Peer, entry: RegistryHead) -> RegistryRefusal | None:
     signing_ = [each for each in peer.keys if each.fingerprint in listed]
     if signing_ and all(each.until is not None for each in signing_):
         name = signing_[0].fingerprint
-        return _no("retired_key", f"{name} was rotated: it signs no entry without the current key")
+        return _no(
+            "retired_key", f"{foreign(name)} was rotated: it signs no entry without the current key"
+        )
     return None
 
 
@@ -179,7 +186,9 @@ def _bad_version(peer: Peer, floor: Floor, entry: RegistryHead, own: str) -> Reg
             detail = f"version {entry.version} is older than {floor.version}, accepted before"
             return _no("rollback", detail)
         case "equivocation":
-            return _no("equivocation", f"{peer.swarm} signed two texts as version {entry.version}")
+            return _no(
+                "equivocation", f"{foreign(peer.swarm)} signed two texts as version {entry.version}"
+            )
         case _:
             return None
 
@@ -240,7 +249,7 @@ def pin(
     """Trust this key of a swarm and no other; the caller resets the floor with it."""
     before = peer or Peer(swarm=swarm)
     if fingerprint in before.revoked:
-        detail = f"{fingerprint} is revoked, permanently; ask {swarm} for another key"
+        detail = f"{fingerprint} is revoked, permanently; ask {foreign(swarm)} for another key"
         return _no("revoked_key", detail)
     key = PeerKey(fingerprint=fingerprint, how="pinned", since=now, public=public)
     return replace(before, allowed=True, keys=(key,), first_use=False)
@@ -288,13 +297,16 @@ def _may_not_revoke(
     own = {*[each.fingerprint for each in peer.keys], *agents}
     current = {each.fingerprint for each in peer.keys if each.until is None}
     if not (signer in current or (signer == fingerprint and signer in own)):
-        detail = f"neither {fingerprint} itself nor a current key of {peer.swarm} signed it"
+        detail = (
+            f"neither {fingerprint} itself nor a current key of {foreign(peer.swarm)} signed it"
+        )
         return _no("unknown_key", detail)
     if fingerprint not in own:  # it may be the key of another peer, for which it would count, too
-        return _no("unknown_key", f"{fingerprint} is no key of {peer.swarm} that we know")
+        return _no("unknown_key", f"{fingerprint} is no key of {foreign(peer.swarm)} that we know")
     if len(peer.revoked) >= REVOKED_LIMIT:
         detail = (
-            f"{REVOKED_LIMIT} keys of {peer.swarm} are revoked; deny it, or revoke this by hand"
+            f"{REVOKED_LIMIT} keys of {foreign(peer.swarm)} are revoked; deny it, or revoke this by"
+            " hand"
         )
         return _no("too_large", detail)
     return None

@@ -31,6 +31,11 @@ class FoundAgent(Struct, frozen=True, kw_only=True):
 class KeyMade(Success, frozen=True, kw_only=True, tag="made"):
     """A new key; ``public_key`` is its line for others, ``fingerprint`` is what they pin."""
 
+    own_words = (
+        "path",
+        "public_key",
+    )
+
     key: str
     fingerprint: str
     public_key: str
@@ -100,6 +105,8 @@ class NotRegistered(Refusal, frozen=True, kw_only=True, tag="not_registered"):
 
 class NameTaken(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """Another swarm has this name on the bus, or this home has another name already."""
+
+    own_words = ("reason",)
 
     swarm: str
     reason: str

@@ -44,6 +44,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from interlock.core import codec
+from interlock.core.safe_text import foreign
 from interlock.nouns.messages.decision import DecisionOption, HumanDecision
 from interlock.nouns.swarms.envelope import EnvelopeRefused, claimed_digest, open_envelope
 from interlock.nouns.swarms.head import digest
@@ -101,7 +102,7 @@ def _bad_state(peer: Peer, floor: Floor, head: StateHead) -> RegistryRefusal | N
             detail = f"its state: version {head.version} is older than {known.version}"
             return RegistryRefusal(reason="rollback", detail=detail)
         case "equivocation":
-            detail = f"{peer.swarm} signed two states as version {head.version}"
+            detail = f"{foreign(peer.swarm)} signed two states as version {head.version}"
             return RegistryRefusal(reason="divergence", detail=detail)
 
 
@@ -263,12 +264,12 @@ def ask(undecided: WriteUndecided, decision: str, agent: str, now: float) -> Hum
         "other_written_at": undecided.shared.written_at,
     }
     if conflict.winner:
-        current = f"keep the value of {conflict.winner}"
+        current = f"keep the value of {foreign(conflict.winner)}"
     elif undecided.revision:
         current = "keep what stands there, though no swarm that is trusted here signed it"
     else:
         current = "keep it deleted"
-    other = f"take the value of {conflict.loser}"
+    other = f"take the value of {foreign(conflict.loser)}"
     return HumanDecision(
         id=decision,
         about=f"shared/{conflict.key}",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from interlock.core.validate import quote
 from interlock.nouns.messages.text import body
-from interlock.runtime.text import ago, as_json, listed, table
+from interlock.runtime.text import ago, listed, short_json, table
 
 if TYPE_CHECKING:
     from interlock.nouns.swarms import sync_results as results
@@ -81,7 +81,7 @@ def _undecided(outcome: results.ShareUndecided, paint: Paint) -> str:
     lines = [
         f"{paint('yellow', 'undecided')} {outcome.key}: {_WHY[outcome.reason]}; {stays}",
         *(body(outcome.value, paint) if outcome.swarm else ()),
-        f"to see both values: interlock decision show {outcome.decision}",
+        f"to see both values: interlock decision show {quote(outcome.decision)}",
     ]
     return "\n".join(lines)
 
@@ -102,7 +102,7 @@ def _value(outcome: results.SharedView, paint: Paint) -> str:
     if outcome.waiting:
         writes = "1 write" if outcome.waiting == 1 else f"{outcome.waiting} writes"
         facts.append(("waiting", f"{writes} of this home, for the bus"))
-    facts += [("undecided", f"interlock decision show {each}") for each in outcome.decisions]
+    facts += [("undecided", f"interlock decision show {quote(each)}") for each in outcome.decisions]
     if outcome.refused:
         facts.append(("refused", paint("red", outcome.refused)))
     shown = body(outcome.value, paint) if outcome.swarm else []
@@ -134,7 +134,7 @@ def _note(each: results.SharedView, paint: Paint) -> str:
     if each.refused:
         return paint("red", f"refused: {each.refused}")
     if each.decisions:
-        return paint("yellow", f"undecided: interlock decision show {each.decisions[0]}")
+        return paint("yellow", f"undecided: interlock decision show {quote(each.decisions[0])}")
     return f"waiting for the bus: {each.waiting}" if each.waiting else ""
 
 
@@ -165,8 +165,7 @@ def _conflicts(outcome: results.ConflictList, paint: Paint) -> str:
 
 
 def _short(value: object) -> str:
-    text = as_json(value)
-    return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
+    return short_json(value, _SHORT)
 
 
 def _trouble(said: str, paint: Paint) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from interlock.core import keys
-from interlock.core.validate import quote, span
+from interlock.core.safe_text import foreign
+from interlock.core.validate import command, quote, span
 from interlock.errors import BusTrouble
 from interlock.nouns.swarms.head import digest
 from interlock.nouns.swarms.own_keys import own_swarm
@@ -82,8 +83,11 @@ def why_shared(context: Context, name: str) -> Op[Why]:
     if asked:
         first = asked[0]
         other = first.undecided.conflict.winner or "no trusted swarm"
-        because = f"a write of {first.agent} did not see the value of {other}, so a person decides"
-        clear = f"interlock decision resolve {first.decision} OPTION --agent NAME"
+        because = (
+            f"a write of {foreign(first.agent)} did not see the value of {foreign(other)}, so a"
+            " person decides"
+        )
+        clear = f"interlock decision resolve {quote(first.decision)} OPTION --agent NAME"
         by = f"decision/{first.decision}"
         return Why(
             thing=thing, blocked=True, because=because, clear=clear, by=by, state="undecided"
@@ -92,21 +96,26 @@ def why_shared(context: Context, name: str) -> Op[Why]:
     if waits:
         since = waits[0].written_at
         ago = span(max(0.0, now - since))
-        because = f"a write of {waits[0].agent} is not on the bus, for {ago}"
+        because = f"a write of {foreign(waits[0].agent)} is not on the bus, for {ago}"
         clear = "interlock swarm sync, on a host with the key of this swarm"
         return Why(
             thing=thing, blocked=True, because=because, clear=clear, since=since, state="spooled"
         )
     copy = decode_copy((yield Read(keys.copy(name)))[keys.copy(name)])
     if copy is not None and copy.refused:
-        clear = f"see 'interlock swarm shared {quote(name)}'; write it again to replace that"
+        clear = (
+            f"see {command(f'interlock swarm shared {quote(name)}')}; write it again to replace"
+            " that"
+        )
         because = f"what stands on the bus was refused: {copy.refused}"
         return Why(thing=thing, blocked=True, because=because, clear=clear, state="refused")
     if copy is None:
         because = "this home has neither read nor written a value under this key"
         clear = f"interlock swarm shared {quote(name)}"
         return Why(thing=thing, blocked=False, because=because, clear=clear, state="unknown")
-    because = f"revision {copy.revision} is the newest that this home knows, by {copy.swarm}"
+    because = (
+        f"revision {copy.revision} is the newest that this home knows, by {foreign(copy.swarm)}"
+    )
     clear = "nothing is to be done"
     return Why(thing=thing, blocked=False, because=because, clear=clear, state="shared")
 

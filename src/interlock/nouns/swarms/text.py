@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from interlock.core.validate import quote
-from interlock.runtime.text import ago, columns, lasting, listed, table
+from interlock.core.validate import command, quote
+from interlock.runtime.text import ago, columns, joined, lasting, listed, table
 
 if TYPE_CHECKING:
     from interlock.nouns.swarms import results
@@ -94,7 +94,8 @@ def _registered(outcome: results.SwarmRegistered, paint: Paint) -> str:
     head = f"{paint('green', 'registered')} {outcome.swarm} on {outcome.bus}"
     entry = f"entry {outcome.version}, signed by {outcome.fingerprint}"
     hint = (
-        f"others allow it: interlock swarm allow {quote(outcome.swarm)} --key {outcome.fingerprint}"
+        f"others allow it: interlock swarm allow {quote(outcome.swarm)} --key"
+        f" {quote(outcome.fingerprint)}"
     )
     alone = ["no other swarm is on this bus yet; others register with the same address"]
     first = alone if outcome.alone else []
@@ -183,7 +184,7 @@ def _denied(outcome: results.SwarmDenied, paint: Paint) -> str:
 
 
 def _unknown(outcome: results.UnknownSwarm, paint: Paint) -> str:
-    name = ", ".join(outcome.unknown)
+    name = joined(outcome.unknown)
     word = paint("yellow", "unknown")
     return f"{word} {name}: it is no peer of this swarm; see 'interlock swarm list'"
 
@@ -202,7 +203,8 @@ def _peer_trust(each: results.PeerTrust, paint: Paint) -> str:
     left = found.next_probe_in
     probed = f"the next probe in {lasting(left)}" if left else "the next request is a probe"
     probe = (
-        f"for its {' and '.join(found.blocked)}; {probed}, {found.good_probes} answered in a row;"
+        f"for its {joined(found.blocked, ' and ')}; {probed}, {found.good_probes} answered in a"
+        " row;"
         f" to clear it: interlock swarm trust {quote(each.swarm)} --forgive"
         if found.blocked
         else ""
@@ -247,12 +249,12 @@ def _synced(outcome: results.SwarmSynced, paint: Paint) -> str:
             f"{paint('yellow', 'not synced')} {outcome.swarm}: its entry was not published"
         )
     if outcome.accepted:
-        lines.append(f"read: {', '.join(outcome.accepted)}")
+        lines.append(f"read: {joined(outcome.accepted)}")
     if outcome.posted:
         values = "1 value" if outcome.posted == 1 else f"{outcome.posted} values"
         lines.append(f"posted: {values}; see 'interlock swarm shared'")
     lines += [
-        f"{paint('yellow', 'undecided')}: see 'interlock decision show {each}'"
+        f"{paint('yellow', 'undecided')}: see {command(f'interlock decision show {quote(each)}')}"
         for each in outcome.decisions
     ]
     return "\n".join([*lines, *_read_entries(outcome, paint), *_trouble(outcome.trouble, paint)])
@@ -263,7 +265,7 @@ def _not_synced(outcome: results.SwarmNotSynced, paint: Paint) -> str:
     if outcome.version:
         lines.append(f"entry {outcome.version} {'published' if outcome.published else 'stands'}")
     if outcome.accepted:
-        lines.append(f"read: {', '.join(outcome.accepted)}")
+        lines.append(f"read: {joined(outcome.accepted)}")
     return "\n".join([*lines, *_read_entries(outcome, paint)])
 
 

@@ -7,7 +7,8 @@ from functools import partial
 
 from interlock.client_context import Context
 from interlock.core import keys
-from interlock.core.validate import quote, span
+from interlock.core.safe_text import foreign
+from interlock.core.validate import command, quote, span
 from interlock.errors import BusTrouble, InterlockError
 from interlock.nouns.swarms import registry
 from interlock.nouns.swarms.envelope import claimed_keys
@@ -158,10 +159,10 @@ def _entry_findings(context: Context, own: OwnSwarm) -> Op[list[Finding]]:
         return [finding("swarm", fact, remedy)]
     entry = verified_own(items.get(keys.registry_entry(own.name)), own, now)
     if entry is None or entry.expires / 1000 < now:
-        fact = f"{own.name} has no valid entry on {own.bus_shown}"
+        fact = f"{foreign(own.name)} has no valid entry on {own.bus_shown}"
         return [finding("swarm", fact, "run 'interlock swarm sync', with --follow to stay there")]
     left = span(entry.expires / 1000 - now)
-    fact = f"{own.name} on {own.bus_shown}, entry {entry.version} expires in {left}"
+    fact = f"{foreign(own.name)} on {own.bus_shown}, entry {entry.version} expires in {left}"
     return [finding("swarm", fact), *_rotated_keys(own, now)]
 
 
@@ -171,7 +172,7 @@ def _rotated_keys(own: OwnSwarm, now: float) -> list[Finding]:
         finding(
             "swarm",
             f"{key.fingerprint} was rotated and counts for another {span(key.until / 1000 - now)};"
-            f" if it was stolen, end it: interlock key revoke {key.fingerprint}",
+            f" if it was stolen, end it: interlock key revoke {quote(key.fingerprint)}",
         )
         for key in valid_keys(own.keys, now)
         if key.until
@@ -198,8 +199,10 @@ def _key_findings(now: Callable[[], float]) -> list[Finding]:
             fact, _, remedy = file.problem.partition("; ")
             found.append(finding("keys", fact, remedy or "see 'interlock key list'"))
         elif file.overdue(now()):
-            fact = f"{file.name} is {span(file.age(now()))} old"
-            found.append(finding("keys", fact, f"run 'interlock key rotate {quote(file.name)}'"))
+            fact = f"{foreign(file.name)} is {span(file.age(now()))} old"
+            found.append(
+                finding("keys", fact, f"run {command(f'interlock key rotate {quote(file.name)}')}")
+            )
     current = [file for file in files if not file.retired]
     if not found and current:
         found.append(finding("keys", f"{len(current)}, none older than 90 days"))

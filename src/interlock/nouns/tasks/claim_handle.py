@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from interlock.core.safe_text import foreign
 from interlock.errors import InterlockError, Lost, Unproven
 from interlock.nouns.grants.handover import Handover
 from interlock.nouns.grants.held_grant import HeldHandle
@@ -147,7 +148,7 @@ class ClaimHandle(HeldHandle[D]):
         import logging
 
         log = logging.getLogger("interlock")
-        log.warning("task %s failed: %s; use 'with claim:' in the loop", self.task, reason)
+        log.warning("task %s failed: %s; use 'with claim:' in the loop", foreign(self.task), reason)
         try:
             yield from self._holding.fail(reason)
         except InterlockError as error:
@@ -194,9 +195,9 @@ class ClaimHandle(HeldHandle[D]):
         if isinstance(error, Lost | Unproven):
             log.warning("%s", error)
         elif self.troubled:
-            log.warning("task %s could not be settled at once: %s", self.task, error)
+            log.warning("task %s could not be settled at once: %s", foreign(self.task), error)
         else:
-            log.error("task %s failed", self.task, exc_info=error)
+            log.error("task %s failed", foreign(self.task), exc_info=error)
         return True
 
     def __repr__(self) -> str:

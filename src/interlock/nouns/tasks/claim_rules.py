@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote
 from interlock.nouns.tasks import progress_rules, task, task_outcomes
 from interlock.nouns.tasks.task import (
@@ -40,7 +41,7 @@ def claim(
     if status is None:
         return Decision(
             outcome=task_outcomes.NoTask(
-                task=id_, state="unknown", reason=f"there is no task {id_}"
+                task=id_, state="unknown", reason=f"there is no task {foreign(id_)}"
             )
         )
     if changes.is_hidden(status):
@@ -71,7 +72,7 @@ def reclaim(changes: TaskChanges, id_: str, chance: float, entry: str = "") -> D
             return Decision(outcome="alive")
         changes.end_claim(id_, held)
     agent, session = ("", "") if held is None else (held.agent, held.session)
-    why = f"{agent or 'its worker'} was lost"
+    why = f"{foreign(agent) if agent else 'its worker'} was lost"
     after = progress_rules.count_failure(
         changes, id_, "reclaim", chance, reason=why, session=session
     )
@@ -257,11 +258,11 @@ def _blocked(changes: TaskChanges, id_: str, status: TaskStatus) -> task_outcome
         return task_outcomes.TaskBlocked(
             task=id_,
             guard=status.guard,
-            reason=f"guard {status.guard} does not pass",
+            reason=f"guard {foreign(status.guard)} does not pass",
             retry_in=None if left is None else round(left, 3),
         )
     return task_outcomes.TaskBlocked(
-        task=id_, on=status.on, reason=f"it needs {status.on}, which is not complete"
+        task=id_, on=status.on, reason=f"it needs {foreign(status.on)}, which is not complete"
     )
 
 
@@ -273,11 +274,11 @@ def _resting(changes: TaskChanges, id_: str, status: TaskStatus) -> task_outcome
 
 def _over(id_: str, status: TaskStatus) -> str:
     if status.state == "complete":
-        return f"{status.by} completed it"
+        return f"{foreign(status.by)} completed it"
     back = f"to send it back: interlock task retry {quote(id_)}"
     if status.state == "dropped":
         back = f"to publish it again: interlock task add {quote(id_)} --again"
-    return f"it is {status.state} ({status.reason}); {back}"
+    return f"it is {status.state} ({foreign(status.reason)}); {back}"
 
 
 def own_claim(

@@ -34,6 +34,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote, span
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.tasks import progress_rules, rules, task, task_outcomes
@@ -194,7 +195,8 @@ def _not_editable(
     why = f"it is {status.state}, and a task can be edited until a worker claims it"
     if status.state == "running" and (held := changes.facts.claim(id_)) is not None:
         why = (
-            f"{held.agent} claimed it {span(max(changes.now - held.since, 0.0))} ago, and a task"
+            f"{foreign(held.agent)} claimed it {span(max(changes.now - held.since, 0.0))} ago, and"
+            " a task"
             " can be edited while no worker has it; to take it back first:"
             f" interlock task requeue {quote(id_)} --reason WHY"
         )

@@ -31,6 +31,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, ObservedFact
+from interlock.core.safe_text import foreign
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards.gates import GateFact, Hindrance, hindrance_of
 from interlock.nouns.tasks import end_rules, progress_rules, rules, task_outcomes
@@ -53,7 +54,8 @@ class GuardRefusal(Struct, frozen=True, kw_only=True):
     def entry(self) -> str:
         """The guard and the reason, for the record and for a task that fails by it."""
         at = self.hindrance
-        said = [f"guard {at.guard}", at.leaf, at.stored or at.reason]
+        leaf = foreign(at.leaf) if at.leaf else ""
+        said = [f"guard {foreign(at.guard)}", leaf, at.stored or at.reason]
         return ": ".join([part for part in said if part])
 
 
@@ -112,7 +114,7 @@ def _undefined(name: str) -> GuardRefusal:
             guard=name,
             leaf="",
             reason="the store has no guard of this name",
-            acts=(f"define guard {name}: interlock guard define FILE",),
+            acts=(f"define guard {foreign(name)}: interlock guard define FILE",),
             facts=(definition_fact(name),),
         ),
     )

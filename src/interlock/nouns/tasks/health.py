@@ -13,7 +13,8 @@ from typing import Any
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.validate import quote, span
+from interlock.core.safe_text import foreign, foreign_names
+from interlock.core.validate import command, quote, span
 from interlock.core.wait import UnqueuedWait
 from interlock.nouns.agents.views import SessionOverview, all_deaths, session_overview
 from interlock.nouns.tasks.task import BATCH, UNSUCCESSFUL, EndedEntry, TaskOwner, TaskStatus
@@ -67,8 +68,8 @@ class WaitingTasks(Struct, frozen=True, kw_only=True):
 
     @property
     def listed(self) -> str:
-        """The requirements, quoted for the shell."""
-        return quote(",".join(self.requires))
+        """The requirements, as an option takes them."""
+        return ",".join(self.requires)
 
 
 def health(checkup: HealthCheck) -> Op[list[Problem]]:
@@ -102,7 +103,9 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
 
 def _problem(kind: Any, task: str, says: str, remedy: str, **fields: Any) -> Problem:  # noqa: ANN401 - as in Problem
     thing = f"task/{task}"
-    return Problem(kind=kind, says=f"{thing}: {says}", remedy=remedy, thing=thing, **fields)
+    return Problem(
+        kind=kind, says=f"{foreign(thing)}: {says}", remedy=remedy, thing=thing, **fields
+    )
 
 
 def _more(number: int, one: str, many: str) -> str:
@@ -141,14 +144,14 @@ def _running(checkup: HealthCheck) -> Op[list[RunningTask]]:
 
 def _stale(each: RunningTask) -> Problem:
     agent, since = each.claim.agent, each.claim.since
-    says = f"{agent} was lost, and it is not back in the queue yet"
+    says = f"{foreign(agent)} was lost, and it is not back in the queue yet"
     remedy = "claim it, or run 'interlock maintain'"
     return _problem("stale", each.task, says, remedy, agent=agent, since=since)
 
 
 def _stuck(each: RunningTask, now: float) -> Problem:
     agent, since = each.claim.agent, each.claim.since
-    says = f"{agent} has worked on it for {span(now - since)}"
+    says = f"{foreign(agent)} has worked on it for {span(now - since)}"
     return _problem("stuck", each.task, says, _see(each), agent=agent, since=since)
 
 
@@ -156,13 +159,13 @@ def _overdue(running: Sequence[RunningTask], now: float) -> Iterator[Problem]:
     for each in running:
         deadline, agent = each.status.deadline, each.claim.agent
         if deadline is not None and deadline < now:
-            says = f"{agent} works on it, and its deadline was {span(now - deadline)} ago"
+            says = f"{foreign(agent)} works on it, and its deadline was {span(now - deadline)} ago"
             yield _problem("overdue", each.task, says, _see(each), agent=agent, since=deadline)
 
 
 def _see(each: RunningTask) -> str:
     return (
-        f"see what {each.claim.agent} does, or give it up:"
+        f"see what {foreign(each.claim.agent)} does, or give it up:"
         f" interlock task cancel {quote(each.task)} --agent NAME"
     )
 
@@ -248,7 +251,7 @@ def _unattended_problems(waiting: Sequence[WaitingTasks]) -> Iterator[Problem]:
         return
     first = min(waiting, key=lambda each: each.since)
     more = _more(sum(each.count for each in waiting) - 1, "task waits", "tasks wait")
-    able = f" --can {first.listed}" if first.requires else ""
+    able = f" --can {quote(first.listed)}" if first.requires else ""
     yield _problem(
         "unattended",
         first.task,
@@ -268,22 +271,23 @@ def _unable(waiting: WaitingTasks) -> Problem:
     return _problem(
         "unable",
         waiting.task,
-        f"it requires {' and '.join(waiting.requires)}, and no agent that is here reports that"
+        f"it requires {foreign_names(waiting.requires, ' and ')}, and no agent that is here reports"
+        " that"
         f" it can{waiting.others}",
-        f"start a worker that can: interlock task next --can {waiting.listed};"
-        f" or let one say so: interlock agent status --can {waiting.listed}",
+        f"start a worker that can: interlock task next --can {quote(waiting.listed)};"
+        f" or let one say so: interlock agent status --can {quote(waiting.listed)}",
         since=waiting.since,
     )
 
 
 def _waiting_long(waiting: WaitingTasks, now: float) -> Problem:
-    able = f" who can {' and '.join(waiting.requires)}" if waiting.requires else ""
+    able = f" who can {foreign_names(waiting.requires, ' and ')}" if waiting.requires else ""
     lasted = span(now - waiting.since)
     return _problem(
         "waiting",
         waiting.task,
         f"it has waited for a worker{able} for {lasted}{waiting.others}",
-        f"see 'interlock why {quote(f'task/{waiting.task}')}'",
+        f"see {command('interlock why ' + quote(f'task/{waiting.task}'))}",
         since=waiting.since,
     )
 
@@ -302,10 +306,7 @@ def _ended_problems(ended: Mapping[str, EndedEntry]) -> Op[list[Problem]]:
     ):
         if not tasks:
             continue
-        named = [
-            f"{task} ({(each.reason if (each := known[task]) else '') or 'no reason was given'})"
-            for task in tasks[:NAMED]
-        ]
+        named = [f"{foreign(task)} ({_reason(known[task])})" for task in tasks[:NAMED]]
         count = "1 task" if len(tasks) == 1 else f"{len(tasks)} tasks"
         more = f" and {len(tasks) - NAMED} more" if len(tasks) > NAMED else ""
         said: dict[str, Any] = {"kind": kind, "says": f"{count} {word}: {', '.join(named)}{more}"}
@@ -319,6 +320,10 @@ def _ended_problems(ended: Mapping[str, EndedEntry]) -> Op[list[Problem]]:
             )
         )
     return problems
+
+
+def _reason(status: TaskStatus | None) -> str:
+    return foreign(status.reason) if status and status.reason else "no reason was given"
 
 
 def _blocked(
@@ -385,12 +390,12 @@ def _blocked_for_good(
                 f"let the task do without it: interlock task edit {quote(still[0])}"
                 f" --remove-needs {quote(need)} --agent NAME;"
             )
-        why, first = status.reason or "no reason was given", still[0]
+        why, first = _reason(status), still[0]
         more = _more(len(still) - 1, "task is blocked", "tasks are blocked")
         yield _problem(
             "blocked",
             first,
-            f"it needs {need}, which {word} {span(now - status.since)} ago ({why}){more}",
+            f"it needs {foreign(need)}, which {word} {span(now - status.since)} ago ({why}){more}",
             f"{back} or give up what needs it: interlock task cancel {quote(first)} --agent NAME",
             since=status.since,
         )
@@ -409,7 +414,8 @@ def _leftover(checkup: HealthCheck, now: float) -> Op[list[Problem]]:
     return [
         Problem(
             kind="leftover",
-            says=f"{'an import' if need.startswith(BATCH) else f'task/{need}'}: it was completed"
+            says=f"{'an import' if need.startswith(BATCH) else f'task/{foreign(need)}'}: it was"
+            " completed"
             f" {span(now - each.since)} ago, and not all that needs it was moved on",
             remedy="run 'interlock maintain'",
             thing="" if need.startswith(BATCH) else f"task/{need}",

@@ -25,6 +25,7 @@ from msgspec import Raw
 from interlock.client_context import Context
 from interlock.core import keys
 from interlock.core.decision import Outcome, Write
+from interlock.core.safe_text import foreign
 from interlock.errors import BadInput, InterlockError, Lost, StoreTrouble, Unavailable, Unproven
 from interlock.nouns.grants.handover import Handover, PendingRelease
 from interlock.nouns.grants.held_grant import WAITED, HeldGrant, deadlocked
@@ -281,7 +282,7 @@ class HeldClaim(HeldGrant):
     def over(self) -> Lost:
         """The error of a claim that is lost."""
         return Lost(
-            f"task {self.claimed.task} (token {self.claimed.token}) {self.how_it_ended};"
+            f"task {foreign(self.claimed.task)} (token {self.claimed.token}) {self.how_it_ended};"
             " stop working on it: it goes on without us"
         )
 
@@ -386,7 +387,7 @@ class HeldClaim(HeldGrant):
         return outcome
 
     def _unproven(self, outcome: object) -> str:
-        return f"task {self.claimed.task} lacks evidence: {_lacking(outcome)}"
+        return f"task {foreign(self.claimed.task)} lacks evidence: {_lacking(outcome)}"
 
     def _notify(self) -> None:
         if not self._settling:
@@ -464,11 +465,15 @@ def _no(outcome: task_outcomes.ClaimOutcome) -> Unavailable:
         case task_outcomes.TaskDeadlock(task=task, cycle=cycle):
             return deadlocked(cycle, outcome, (keys.owner(task),))
         case task_outcomes.Taken(task=task, holder=holder):
-            said = f"task {task} is taken by {holder}; wait longer, or take another"
+            said = (
+                f"task {foreign(task)} is taken by {foreign(holder)}; wait longer, or take another"
+            )
         case task_outcomes.TaskBlocked(task=task, reason=reason, guard=guard) if guard:
-            said = f"task {task} cannot begin: guard {guard}: {reason}; wait longer"
+            said = (
+                f"task {foreign(task)} cannot begin: guard {foreign(guard)}: {reason}; wait longer"
+            )
         case task_outcomes.TaskBlocked(task=task, reason=reason):
-            said = f"task {task} cannot begin: {reason}; wait longer, or take another"
+            said = f"task {foreign(task)} cannot begin: {reason}; wait longer, or take another"
         case task_outcomes.NoTask(reason=reason):
             said = f"there is nothing to claim: {reason}"
         case _:
@@ -480,7 +485,8 @@ def _lacking(outcome: object) -> str:
     """The guard that did not pass, and why."""
     if not isinstance(outcome, task_outcomes.EvidenceMissing | task_outcomes.EvidenceFailed):
         return "its evidence does not pass"
-    said = [f"guard {outcome.guard}", outcome.leaf, outcome.reason]
+    leaf = foreign(outcome.leaf) if outcome.leaf else ""
+    said = [f"guard {foreign(outcome.guard)}", leaf, outcome.reason]
     return ": ".join([part for part in said if part])[:_REASON]
 
 

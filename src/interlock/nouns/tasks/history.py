@@ -364,5 +364,5 @@ def with_reason(found: tuple[HistoryEvent, ...], task: str) -> Op[tuple[HistoryE
         return found
     reason = status.reason
     if last.what in ("cancelled", "dropped"):
-        reason = reason.partition(": ")[2]
+        reason = reason.removeprefix(f"{last.what} by {status.by}").removeprefix(": ")
     return tuple(replace(each, says=reason) if each is last else each for each in found)

@@ -17,6 +17,7 @@ from functools import partial
 
 from interlock.core import keys
 from interlock.core.decision import Decision
+from interlock.core.safe_text import foreign
 from interlock.errors import TooLarge
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks import task_outcomes
@@ -43,7 +44,7 @@ def add(
     """Add a note to a task."""
     status = changes.status(task)
     if status is None or changes.is_hidden(status):
-        why = f"there is no task {task}" if status is None else task_types.HIDDEN_REASON
+        why = f"there is no task {foreign(task)}" if status is None else task_types.HIDDEN_REASON
         refused = task_outcomes.Unchanged(
             task=task, state="unknown" if status is None else status.state, reason=why
         )
@@ -80,7 +81,7 @@ def list_notes(task: str, after: int, limit: int) -> Op[TaskNotes | task_outcome
     page = Range(keys.note(task), keys.note(task, after) if after else "", limit + 1)
     snapshot = yield Read(keys.status(task), page)
     if snapshot[keys.status(task)] is None:
-        reason = f"there is no task {task}; its notes were deleted with it, if it had any"
+        reason = f"there is no task {foreign(task)}; its notes were deleted with it, if it had any"
         return task_outcomes.NoTask(task=task, state="unknown", reason=reason)
     found = _decoded(snapshot.ranges[page])
     more = found[limit - 1].note if len(found) > limit else None

@@ -27,6 +27,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import asdict
 
 from interlock.core import codec, validate
+from interlock.core.safe_text import foreign
 from interlock.errors import BadInput, InterlockError, TooLarge
 from interlock.nouns.tasks import task
 from interlock.nouns.tasks.task import Spec
@@ -228,7 +229,8 @@ def _unknown(
         for need in draft.needs:
             if need in lacking:
                 yield (
-                    f"{where[draft.id]} ({draft.id}): it needs {need!r}, which is neither in the"
+                    f"{where[draft.id]} ({foreign(draft.id)}): it needs {need!r}, which is neither"
+                    " in the"
                     " plan nor in the store: add it to the plan, or publish it first"
                 )
 

@@ -32,6 +32,7 @@ from msgspec.structs import asdict
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
+from interlock.core.safe_text import foreign
 from interlock.errors import TooLarge
 from interlock.nouns.tasks import plan, progress_rules
 from interlock.nouns.tasks.plan import Plan, PlanTask
@@ -116,12 +117,13 @@ def _other(wanted: Plan, status: TaskStatus, label: Spec) -> PlanExists | StaleB
     """Why an existing batch of this id prevents publishing; None if it does not."""
     if digest_of(label) != wanted.digest:
         why = (
-            f"another plan was imported under the id {wanted.id}; to change that into this one use"
+            f"another plan was imported under the id {foreign(wanted.id)}; to change that into this"
+            " one use"
             " --update, to see what would change --dry-run; else give another --id"
         )
         return PlanExists(plan=wanted.id, reason=why)
     if status.state == "complete":
-        why = f"this plan was imported before, by {label.by}; its tasks stay as they are"
+        why = f"this plan was imported before, by {foreign(label.by)}; its tasks stay as they are"
         return PlanExists(plan=wanted.id, reason=why)
     return StaleBatch(wanted.batch) if status.state == "failed" else None
 
@@ -133,14 +135,15 @@ def in_use(changes: TaskChanges, wanted: Plan, id_: str) -> PlanExists | StaleBa
         return None
     if not changes.is_hidden(status):
         why = (
-            f"there is a task {id_} already; give yours another id, take it out of the plan, or"
+            f"there is a task {foreign(id_)} already; give yours another id, take it out of the"
+            " plan, or"
             " change that task with --update"
         )
         return PlanExists(plan=wanted.id, task=id_, state=status.state, reason=why)
     other = changes.status(status.on)
     if other is None or other.state == "failed" or not changes.facts.has(keys.live(status.on)):
         return StaleBatch(status.on)
-    why = f"task {id_} belongs to an import that is under way; retry when that has ended"
+    why = f"task {foreign(id_)} belongs to an import that is under way; retry when that has ended"
     return PlanExists(plan=wanted.id, task=id_, state="blocked", reason=why)
 
 

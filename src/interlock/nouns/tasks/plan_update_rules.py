@@ -27,6 +27,7 @@ from msgspec import Struct
 
 from interlock.core import codec, keys, validate
 from interlock.core.decision import Decision
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote
 from interlock.nouns.tasks import edit_rules, plan_rules, progress_rules
 from interlock.nouns.tasks import task as task_types
@@ -193,8 +194,8 @@ def _foreign(wanted: Plan, id_: str, spec: Spec) -> str:
     if spec.plan == wanted.name:
         return ""
     if not spec.plan:
-        return f"task {id_} belongs to no plan; give yours another id, or leave out --id"
-    return f"task {id_} belongs to the plan {spec.plan}; give yours another id"
+        return f"task {foreign(id_)} belongs to no plan; give yours another id, or leave out --id"
+    return f"task {foreign(id_)} belongs to the plan {foreign(spec.plan)}; give yours another id"
 
 
 def unknown_needs(steps: Sequence[PlanStep], wanted: Plan) -> dict[str, None]:

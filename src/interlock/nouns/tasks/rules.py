@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote
 from interlock.errors import BadInput
 from interlock.nouns.grants.pool import BreakNote
@@ -175,5 +176,7 @@ def last_attempt(status: TaskStatus | None) -> dict[str, object]:
 def absent(id_: str, status: TaskStatus | None) -> task_outcomes.Unchanged:
     """Nothing changed: the task does not exist, or is still hidden."""
     if status is None:
-        return task_outcomes.Unchanged(task=id_, state="unknown", reason=f"there is no task {id_}")
+        return task_outcomes.Unchanged(
+            task=id_, state="unknown", reason=f"there is no task {foreign(id_)}"
+        )
     return task_outcomes.Unchanged(task=id_, state=status.state, reason=task.HIDDEN_REASON)

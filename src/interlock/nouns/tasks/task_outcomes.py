@@ -18,6 +18,8 @@ class Published(Success, frozen=True, kw_only=True, tag="published"):
     ``guard`` keeps it, ``leaf`` is the condition that does not hold, and ``reason`` says why.
     """
 
+    own_words = ("reason",)
+
     task: str
     state: State = "pending"
     ended: tuple[str, ...] = ()
@@ -73,6 +75,8 @@ class TaskBlocked(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"):
     condition that decides it, and ``acts`` would clear it.
     """
 
+    own_words = ("reason",)
+
     task: str
     reason: str
     on: str = ""
@@ -92,6 +96,8 @@ class TaskDeadlock(outcomes.Deadlock, frozen=True, kw_only=True, tag="deadlock")
 
 class NoTask(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
     """There is nothing to claim: no ready task that you can do, or the named task has ended."""
+
+    own_words = ("reason",)
 
     reason: str
     task: str = ""
@@ -139,6 +145,8 @@ class EvidenceMissing(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"
     ``failures`` times, and is counted again after ``retry_in`` seconds.
     """
 
+    own_words = ("reason",)
+
     task: str
     guard: str
     result: Literal["failed", "unknown"]
@@ -151,6 +159,8 @@ class EvidenceMissing(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"
 
 class EvidenceFailed(item_outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="failed"):
     """A guard of its evidence failed, and ended the attempt: the task is retried, or dead."""
+
+    own_words = ("reason",)
 
     task: str
     state: State
@@ -252,6 +262,8 @@ class TasksDropped(item_outcomes.Dropped, frozen=True, kw_only=True, tag="droppe
 class Unchanged(Refusal, frozen=True, kw_only=True, tag="unchanged"):
     """Nothing changed, since the state of the task does not allow it."""
 
+    own_words = ("reason",)
+
     task: str
     state: State | Literal["unknown"]
     reason: str
@@ -300,6 +312,8 @@ class PlannedEdit(Struct, frozen=True, kw_only=True):
 class LeftTask(Struct, frozen=True, kw_only=True):
     """A task that an update of its plan leaves alone, although it differs from the file."""
 
+    own_words = ("reason",)
+
     task: str
     state: State
     reason: str
@@ -335,6 +349,8 @@ class PlanUpdated(Success, frozen=True, kw_only=True, tag="updated"):
 
 class PlanExists(item_outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """This plan was published before, or one of its ids is in use; nothing was written."""
+
+    own_words = ("reason",)
 
     plan: str
     reason: str

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 from msgspec import Struct
 
 from interlock.core.outcomes import Listing
+from interlock.core.safe_text import foreign
 from interlock.nouns.tasks.task import State
 
 MOST = 10_000
@@ -120,7 +121,7 @@ class TreeTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def words(self) -> str:
         """Its state, with its worker."""
-        return f"{self.state}, {self.holder}" if self.holder else self.state
+        return f"{self.state}, {foreign(self.holder)}" if self.holder else self.state
 
 
 class TaskTree(Struct, frozen=True, kw_only=True, omit_defaults=True):

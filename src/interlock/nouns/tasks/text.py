@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from interlock.core.validate import quote
+from interlock.core.safe_text import foreign
+from interlock.core.validate import command, quote
 from interlock.runtime.text import (
     ago,
     as_json,
     barred,
     ended,
+    joined,
     lasting,
     listed,
     lives,
     never_ends,
+    reason_lines,
+    short_json,
     shortened,
     since,
     table,
@@ -52,7 +56,7 @@ _NAMED = 5
 def _published(outcome: task_outcomes.Published, paint: Paint) -> str:
     later = ""
     if outcome.state == "failed":
-        later = f", but it failed: {outcome.reason}"
+        later = f", but it failed: {foreign(outcome.reason)}"
     elif outcome.guard:
         later = f"; it begins when guard {outcome.guard} passes: {_leaf(outcome)}"
     elif outcome.state == "blocked":
@@ -61,7 +65,7 @@ def _published(outcome: task_outcomes.Published, paint: Paint) -> str:
 
 
 def _exists(outcome: task_outcomes.TaskExists, paint: Paint) -> str:
-    hint = f"choose another id, or see 'interlock task show {quote(outcome.task)}'"
+    hint = f"choose another id, or see {command(f'interlock task show {quote(outcome.task)}')}"
     if outcome.state in ("failed", "dead", "dropped"):
         hint = f"to use its id again: interlock task add {quote(outcome.task)} --again"
     return f"{paint('yellow', 'exists')} {outcome.task}: it is {outcome.state}; {hint}"
@@ -70,7 +74,7 @@ def _exists(outcome: task_outcomes.TaskExists, paint: Paint) -> str:
 def _claimed(outcome: task_outcomes.Claimed, paint: Paint) -> str:
     again = f", attempt {outcome.attempt}" if outcome.attempt > 1 else ""
     head = f"{paint('green', 'claimed')} {outcome.task}, token {outcome.token}"
-    able = f"; it requires {', '.join(outcome.requires)}" if outcome.requires else ""
+    able = f"; it requires {joined(outcome.requires)}" if outcome.requires else ""
     title = f": {paint('bold', outcome.title)}" if outcome.title else ""
     text = f"\n{_theirs(outcome.text, paint)}" if outcome.text else ""
     data = "" if outcome.data is None else f"\n{as_json(outcome.data)}"
@@ -85,7 +89,7 @@ def _taken(outcome: task_outcomes.Taken, paint: Paint) -> str:
 
 def _blocked(outcome: task_outcomes.TaskBlocked, paint: Paint) -> str:
     left = f"; retry in {lasting(outcome.retry_in)}" if outcome.retry_in is not None else ""
-    hint = f"; see 'interlock task show {quote(outcome.on)}'" if outcome.on else ""
+    hint = f"; see {command(f'interlock task show {quote(outcome.on)}')}" if outcome.on else ""
     said = outcome.reason
     if outcome.leaf or outcome.acts:
         said = f"guard {outcome.guard}: {_leaf(outcome)}{_acts(outcome.acts)}"
@@ -115,7 +119,7 @@ def _completed(outcome: task_outcomes.TaskCompleted, paint: Paint) -> str:
         return f"{paint('green', 'completed')} {outcome.task} before, by this very claim{then}"
     others = outcome.unblocked
     may = f"; {others} {'task' if others == 1 else 'tasks'} may begin now" if others else ""
-    warned = ", ".join(outcome.warned)
+    warned = joined(outcome.warned)
     but = f"; its evidence does not pass, and only warns: {warned}" if warned else ""
     return f"{paint('green', 'completed')} {outcome.task}{may}{but}{then}"
 
@@ -164,8 +168,8 @@ def _fenced(outcome: task_outcomes.TaskFenced, paint: Paint) -> str:
     now = f"it is {outcome.state}"
     if outcome.token:
         now = f"{outcome.holder} works on it with token {outcome.token}"
-    why = ended(outcome.by, outcome.reason)
-    return f"{paint('red', 'fenced')} {outcome.task}: that claim is over{why}; {now}"
+    head = f"{paint('red', 'fenced')} {outcome.task}: that claim is over{ended(outcome.by)}; {now}"
+    return head + reason_lines(outcome.reason if outcome.by else "", paint)
 
 
 def _requeued(outcome: task_outcomes.TaskRequeued, paint: Paint) -> str:
@@ -182,9 +186,12 @@ def _not_owner(outcome: task_outcomes.TaskNotOwner, paint: Paint) -> str:
         return f"{word}{outcome.holder} works on it"
     match outcome.state:
         case "complete":
-            return f"{word}it is complete already; see 'interlock task show {quote(outcome.task)}'"
+            return (
+                f"{word}it is complete already; see"
+                f" {command(f'interlock task show {quote(outcome.task)}')}"
+            )
         case "blocked":
-            then = f"see 'interlock why {quote(f'task/{outcome.task}')}'"
+            then = f"see {command('interlock why ' + quote(f'task/{outcome.task!s}'))}"
         case "failed" | "dead":
             then = f"to send it back: interlock task retry {quote(outcome.task)}"
         case "dropped":
@@ -196,8 +203,8 @@ def _not_owner(outcome: task_outcomes.TaskNotOwner, paint: Paint) -> str:
 
 def progress_text(part: float, doing: str) -> str:
     """A report in words; the percentage is cut off, so that the end is not announced too soon."""
-    said = f"{int(round(part * 100, 6))} %"
-    return f"{said}: {doing}" if doing else said
+    percent = f"{int(round(part * 100, 6))} %"
+    return f"{percent}: {doing}" if doing else percent
 
 
 def _progress(outcome: task_outcomes.ProgressNoted, paint: Paint) -> str:
@@ -226,19 +233,17 @@ def _value(value: object) -> str:
     if value == "":
         return "none"
     if isinstance(value, list | tuple):
-        return ",".join(map(str, value)) or "none"
-    text = value if isinstance(value, str) else as_json(value)
-    return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
+        return joined(value, ",") or "none"
+    return foreign(value, _SHORT) if isinstance(value, str) else short_json(value, _SHORT)
 
 
 def _dropped(outcome: task_outcomes.TasksDropped, paint: Paint) -> str:
-    head = f"{paint('green', 'dropped')} {', '.join(outcome.tasks)}"
+    head = f"{paint('green', 'dropped')} {joined(outcome.tasks)}"
     if not outcome.blocked:
         return head
-    first = quote(outcome.blocked[0])
     return (
-        f"{head}; {', '.join(outcome.blocked)} waited for it: change that,"
-        f" interlock task edit {first} --remove-needs {quote(outcome.tasks[0])}"
+        f"{head}; {joined(outcome.blocked)} waited for it: change that,"
+        f" interlock task edit {quote(outcome.blocked[0])} --remove-needs {quote(outcome.tasks[0])}"
     )
 
 
@@ -268,11 +273,11 @@ def _task_view(task: TaskView, paint: Paint) -> str:
         ("session", task.session),
         ("priority", str(task.priority)),
         ("attempts", _attempts(task)),
-        ("requires", ", ".join(task.requires)),
-        ("needs", ", ".join(task.needs)),
-        ("labels", ", ".join(task.labels)),
-        ("guards", ", ".join(task.guards)),
-        ("evidence", ", ".join(task.evidence)),
+        ("requires", joined(task.requires)),
+        ("needs", joined(task.needs)),
+        ("labels", joined(task.labels)),
+        ("guards", joined(task.guards)),
+        ("evidence", joined(task.evidence)),
         ("plan", task.plan),
         ("schedule", task.schedule),
         ("published", f"{ago(task.published_at)} by {task.published_by}"),
@@ -297,7 +302,7 @@ def _said(notes: Sequence[TaskNote], paint: Paint) -> str:
 
 def _theirs(text: str, paint: Paint) -> str:
     """What an agent wrote about a task."""
-    return "\n".join(barred(text.rstrip().split("\n"), paint))
+    return "\n".join(barred(text.rstrip(), paint))
 
 
 def _noted(outcome: task_outcomes.TaskNoted, paint: Paint) -> str:
@@ -328,7 +333,7 @@ def _task_list(outcome: TaskList, paint: Paint) -> str:
         cut=("NOTE", "LABELS", "TITLE", "TASK"),
         leave=("LABELS", "PRIORITY", "NOTE"),
     )
-    return f"{text}\nmore: --after {outcome.more}" if outcome.more else text
+    return f"{text}\nmore: --after {quote(outcome.more)}" if outcome.more else text
 
 
 def _tree(outcome: TaskTree, paint: Paint) -> str:
@@ -353,7 +358,7 @@ def _attempts(task: ListedTask) -> str:
 
 def _row(task: ListedTask, paint: Paint) -> tuple[str, ...]:
     state = paint(_COLOURS[task.state], task.state)
-    labels, note = ",".join(task.labels), _note(task, paint)
+    labels, note = joined(task.labels, ","), _note(task, paint)
     return task.task, state, str(task.priority), task.title, labels, note
 
 
@@ -378,14 +383,14 @@ def _pending(task: ListedTask) -> str:
     tried = f"attempt {task.attempts} failed" if task.attempts else ""
     why = f": {task.reason}" if tried and task.reason else ""
     begins = f"begins in {lasting(task.retry_in)}" if task.retry_in else ""
-    able = f"requires {', '.join(task.requires)}" if task.requires else ""
+    able = f"requires {joined(task.requires)}" if task.requires else ""
     return "; ".join(part for part in (tried + why, begins, able) if part)
 
 
 def _ended(needs: Sequence[str]) -> str:
     if not needs:
         return ""
-    some, more = ", ".join(needs[:_NAMED]), len(needs) - _NAMED
+    some, more = joined(needs[:_NAMED]), len(needs) - _NAMED
     named = f"{some} and {more} more" if more > 0 else some
     one = "it" if len(needs) == 1 else "the first"
     return f", but {named} failed; to send {one} back: interlock task retry {quote(needs[0])}"
@@ -398,24 +403,26 @@ def _leaf(
     | ListedTask,
 ) -> str:
     """The condition that does not hold, and why; a guard that does not exist has no condition."""
-    return f"{said.leaf}: {said.reason}" if said.leaf else said.reason
+    # Interlock wrote the reason of a guard; other reasons of tasks are those of their workers.
+    return f"{said.leaf}: {said.reason!s}" if said.leaf else said.reason
 
 
 def _acts(acts: Sequence[str]) -> str:
-    return f"; to clear it: {', '.join(acts)}" if acts else ""
+    return f"; to clear it: {joined(acts)}" if acts else ""
 
 
 def _short(value: object) -> str:
-    text = as_json(value)
-    return text if len(text) <= _LONG else f"{text[:_LONG]}... ({len(text)} characters; use --json)"
+    count = len(as_json(value))
+    more = f" ({count} characters; use --json)" if count > _LONG else ""
+    return short_json(value, _LONG) + more
 
 
 def _event(outcome: task_types.TaskEvent, paint: Paint) -> str:
     if outcome.event == "missed":
         return paint("yellow", f"missed: what happened up to revision {outcome.revision} is gone")
     who = f" by {outcome.agent}" if outcome.agent else ""
-    requires = f", requires {', '.join(outcome.requires)}" if outcome.requires else ""
-    data = "" if outcome.data is None else f"  {as_json(outcome.data)[:_LONG]}"
+    requires = f", requires {joined(outcome.requires)}" if outcome.requires else ""
+    data = "" if outcome.data is None else f"  {short_json(outcome.data, _LONG)}"
     if outcome.progress is not None:
         data = f": {progress_text(outcome.progress, outcome.doing)}"
     title = f": {outcome.title}" if outcome.title else ""

@@ -17,7 +17,7 @@ from itertools import islice
 
 from msgspec import Struct
 
-from interlock.core.safe_text import printable
+from interlock.core.safe_text import foreign, printable
 from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.task_view import Format, ListedTask, TaskTree, TreeTask
 from interlock.nouns.tasks.views import TaskQuery, TaskSnapshot, list_tasks, read_tasks
@@ -63,7 +63,7 @@ def read_tree(
     if task:
         first = yield from _read(runner, [task])
         if first[task].state == "deleted":
-            reason = f"there is no task {task}"
+            reason = f"there is no task {foreign(task)}"
             return task_outcomes.NoTask(task=task, state="unknown", reason=reason)
         known = dict(first)
     else:
@@ -171,8 +171,8 @@ def _children(
 
 
 def _said(task: TreeTask) -> str:
-    title = f" {printable(task.title)}" if task.title else ""
-    return f"{printable(task.task)} [{task.words}]{title}"
+    title = f" {foreign(task.title)}" if task.title else ""
+    return f"{foreign(task.task)} [{task.words}]{title}"
 
 
 def _mermaid(known: Mapping[str, TreeTask], _roots: Sequence[str]) -> Iterator[str]:

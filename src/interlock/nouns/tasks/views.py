@@ -20,7 +20,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from interlock.core import keys
-from interlock.core.validate import quote
+from interlock.core.safe_text import foreign
+from interlock.core.validate import command, quote
 from interlock.errors import StoreDamaged
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks import task_outcomes
@@ -243,8 +244,8 @@ def show(runner: Runner, task: str) -> Op[TaskView | task_outcomes.NoTask]:
         raise StoreDamaged(found.damage)
     if found.status is None or found.spec is None:
         reason = (
-            f"there is no task {task}; for a deleted one see"
-            f" 'interlock record explain {quote(f'task/{task}')}'"
+            f"there is no task {foreign(task)}; for a deleted one see"
+            f" {command('interlock record explain ' + quote(f'task/{task}'))}"
         )
         return task_outcomes.NoTask(task=task, state="unknown", reason=reason)
     (listed,) = yield from _listed(runner, [found])

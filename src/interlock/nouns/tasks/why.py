@@ -22,7 +22,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys, validate
-from interlock.core.validate import ALL_ABILITIES, quote, span
+from interlock.core.safe_text import foreign, foreign_names
+from interlock.core.validate import ALL_ABILITIES, command, quote, span
 from interlock.core.wait import caller_name
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents.session_service import Sessions, decode_session
@@ -118,8 +119,9 @@ class TaskExplanations:
         cycle = yield from cycle_from(f"task/{snapshot.task}")
         checked = f"; it is counted again in {span(snapshot.left)}" if snapshot.left else ""
         return Explanation(
-            says=f"guard {at.guard}: {f'{at.leaf}: ' if at.leaf else ''}{at.reason}{checked}",
-            clear=", ".join(at.acts) or f"see 'interlock guard show {quote(at.guard)}'",
+            says=f"guard {foreign(at.guard)}:"
+            f" {f'{foreign(at.leaf)}: ' if at.leaf else ''}{at.reason}{checked}",
+            clear=", ".join(at.acts) or f"see {command(f'interlock guard show {quote(at.guard)}')}",
             by=", ".join(at.by),
             since=gate.since if gate is not None and same else snapshot.status.since,
             rank=4 if refusal.result == "unknown" else 1,
@@ -168,12 +170,12 @@ class TaskExplanations:
         if not names:
             return ""
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        return f"; {', '.join(names[:NAMED])}{more} can do it"
+        return f"; {foreign_names(names[:NAMED])}{more} can do it"
 
     def _where(self, snapshot: TaskSnapshot, claim: TaskOwner) -> Op[str]:
         """The process that works on it."""
         session = yield from self._sessions.find(claim.session)
-        where = f", process {session.pid} on {session.host}" if session else ""
+        where = f", process {session.pid} on {foreign(session.host)}" if session else ""
         return f" (token {snapshot.token}, attempt {claim.attempt}{where})"
 
     def _blocked(self, first: TaskSnapshot) -> Op[Why]:
@@ -362,7 +364,7 @@ def _state_of(item: Item | None) -> str:
 
 
 def _name(task: str) -> str:
-    return "an import" if task.startswith(BATCH) else task
+    return "an import" if task.startswith(BATCH) else foreign(task)
 
 
 def _state(snapshot: TaskSnapshot) -> str:
@@ -428,22 +430,25 @@ def explain(snapshot: TaskSnapshot, now: float, able: Able, needed_by: str = "")
 def _still(task: str, status: TaskStatus, now: float, needed_by: str) -> Explanation:
     """Explain a task that its own workers do not move: blocked or ended."""
     if status.guard:
-        says = f"guard {status.guard} does not pass"
-        clear = f"see 'interlock why {quote(f'task/{task}')}'"
+        says = f"guard {foreign(status.guard)} does not pass"
+        clear = f"see {command('interlock why ' + quote(f'task/{task}'))}"
         return Explanation(says=says, clear=clear, since=status.since, rank=1)
     if status.state == "blocked":
-        clear = f"see 'interlock why {quote(f'task/{status.on}')}'"
-        return Explanation(says=f"it needs {status.on}", clear=clear, since=status.since, rank=-1)
+        clear = f"see {command('interlock why ' + quote(f'task/{status.on}'))}"
+        return Explanation(
+            says=f"it needs {foreign(status.on)}", clear=clear, since=status.since, rank=-1
+        )
     ago = f"{span(now - status.since)} ago"
     if status.state == "complete":
-        says, clear = f"{status.by} completed it {ago}", "nothing is left to do"
+        says, clear = f"{foreign(status.by)} completed it {ago}", "nothing is left to do"
         return Explanation(says=says, clear=clear, by=status.by, blocked=False)
     if status.state == "dropped":
         return _dropped(task, status, ago, needed_by)
     word = "died" if status.state == "dead" else "failed"
     after = f" after {_failed(status.attempts)}" if status.attempts else ""
     return Explanation(
-        says=f"it {word} {ago}{after}: {status.reason or 'no reason was given'}",
+        says=f"it {word} {ago}{after}:"
+        f" {foreign(status.reason) if status.reason else 'no reason was given'}",
         clear=f"retry it: interlock task retry {quote(task)} --agent NAME",
         by=status.by,
         since=status.since,
@@ -459,9 +464,10 @@ def _dropped(task: str, status: TaskStatus, ago: str, needed_by: str) -> Explana
             f"interlock task edit {quote(needed_by)} --remove-needs {quote(task)} --agent NAME"
         )
         again = f"go on without it: {without}; or {again}"
-    why = status.reason.partition(": ")[2] or "no reason was given"
+    given = status.reason.removeprefix(f"dropped by {status.by}").removeprefix(": ")
+    why = foreign(given) if given else "no reason was given"
     return Explanation(
-        says=f"{status.by} dropped it {ago}: {why}",
+        says=f"{foreign(status.by)} dropped it {ago}: {why}",
         clear=again,
         by=status.by,
         since=status.since,
@@ -475,8 +481,8 @@ def _running(snapshot: TaskSnapshot, status: TaskStatus, now: float) -> Explanat
     if claim is None or not snapshot.alive:
         agent = "" if claim is None else claim.agent
         return Explanation(
-            says=f"{agent or 'its worker'} was lost, and its claim is stale",
-            clear=f"claim {snapshot.task}, or run 'interlock maintain'",
+            says=f"{foreign(agent) if agent else 'its worker'} was lost, and its claim is stale",
+            clear=f"claim {foreign(snapshot.task)}, or run 'interlock maintain'",
             by=agent,
             since=None if claim is None else claim.since,
             blocked=False,
@@ -484,9 +490,9 @@ def _running(snapshot: TaskSnapshot, status: TaskStatus, now: float) -> Explanat
         )
     late = status.deadline is not None and status.deadline < now
     return Explanation(
-        says=f"{claim.agent} has worked on it for {span(now - claim.since)}"
+        says=f"{foreign(claim.agent)} has worked on it for {span(now - claim.since)}"
         f"{', past its deadline' if late else ''}",
-        clear=f"{claim.agent} completes {snapshot.task},"
+        clear=f"{foreign(claim.agent)} completes {foreign(snapshot.task)},"
         f" or does not renew it for {span(snapshot.left)}",
         by=claim.agent,
         since=claim.since,
@@ -509,23 +515,25 @@ def _pending(snapshot: TaskSnapshot, status: TaskStatus, now: float, able: Able)
     if able and not able_sessions(able, spec.requires):
         return Explanation(
             says=f"it waits for {worker}, and no agent that is here reports that it can",
-            clear=f"{worker} comes, and claims {task}",
+            clear=f"{worker} comes, and claims {foreign(task)}",
             since=since,
             rank=4,
         )
     if not snapshot.left:
-        says, clear = f"it waits for {worker}", f"{worker} claims {task}"
+        says, clear = f"it waits for {worker}", f"{worker} claims {foreign(task)}"
         return Explanation(says=says, clear=clear, since=since, blocked=False, rank=2)
     says = f"it must not begin for {span(snapshot.left)}"
     if status.attempts:
-        why = f" ({status.reason})" if status.reason else ""
+        why = f" ({foreign(status.reason)})" if status.reason else ""
         says = f"it rests for {span(snapshot.left)} after {_failed(status.attempts)}{why}"
-    clear = f"its time comes, and {worker} claims {task}"
+    clear = f"its time comes, and {worker} claims {foreign(task)}"
     return Explanation(says=says, clear=clear, since=status.since or None, rank=1)
 
 
 def _worker(spec: Spec) -> str:
-    return f"a worker who can {' and '.join(spec.requires)}" if spec.requires else "a worker"
+    return (
+        f"a worker who can {foreign_names(spec.requires, ' and ')}" if spec.requires else "a worker"
+    )
 
 
 def _failed(attempts: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -62,7 +63,9 @@ def _durability(store: GitStore) -> Finding:
         return finding("durability", "a commit survives a power cut of the remote")
     fact = "git syncs no push: a power cut of the remote may take the last commits back"
     if place := store.address.file:
-        return finding("durability", fact, f"git --git-dir={place} config core.fsync all")
+        return finding(
+            "durability", fact, f"git --git-dir={shlex.quote(place)} config core.fsync all"
+        )
     remedy = "on the server: git config core.fsync all in the repository; hosted ones do their own"
     return finding("durability", fact, remedy)
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import math
 import os
+import shlex
 import shutil
 import socket
 import time
@@ -115,7 +116,8 @@ class GitStore(SQLiteStore):
         if self.address.ref not in self._first_look and not create:
             raise StoreMissing(
                 f"{self.address.shown} has no branch {self.address.branch};"
-                f" make it: interlock init --store '{self.address.shown}'; or name another"
+                f" make it: interlock init --store {shlex.quote(self.address.shown)}; or name"
+                " another"
             )
 
     def _timed_look(self) -> dict[str, str]:
