@@ -129,7 +129,7 @@ def test_a_name_that_contradicts_the_session_is_refused(
     connecting: Callable[..., None],
 ) -> None:
     monkeypatch.setenv("INTERLOCK_AGENT", "bob")
-    with pytest.raises(BadInput, match="belongs to ada, not to bob; to act as bob, begin"):
+    with pytest.raises(BadInput, match="belongs to ada, not to bob; to act under that name, begin"):
         connecting()
     with pytest.raises(BadInput, match="belongs to ada, not to cleo"):
         connecting(agent="cleo", session=shell_session.session)

@@ -284,7 +284,7 @@ class Settings:
             import tomllib
 
             table = tomllib.loads(data.decode())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise BadInput(f"{self._path} cannot be read ({error}); correct or remove it") from None
         for key in table:
             if key not in _KNOWN:

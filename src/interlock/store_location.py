@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 
 from msgspec import Struct
 
 from interlock import work_tree
 from interlock.errors import BadInput, NotAllowed, StoreMissing
 from interlock.git_command import git_folders, main_worktree, upward
+from interlock.settings import FILE as CONFIG
 from interlock.settings import Settings
 from interlock.stores import file_of
 from interlock.work_tree import FILE, FOLDER, SHARED
@@ -50,24 +52,46 @@ def locate(start: str | None = None) -> StoreLocation:
         named_store(found.url, create=False)
         return found
     here = _here(start)
-    place = folder(here)
-    if place is None:
-        work_tree.require_there(os.path.join(home(here), FOLDER, FILE))
-        raise StoreMissing(
-            "there is no store here; run 'interlock init', or name one: connect(URL), --store URL"
-        )
-    counts = None if os.environ.get(SETTINGS) else Settings(place, work_tree.allowed_settings)
-    if counts is not None and (url := counts.store):
-        path = file_of(url)
-        if path is not None:
-            work_tree.require_store(path)
-        return StoreLocation(url, "config.toml")
-    path = os.path.join(place, FILE)
-    work_tree.require_store(path)
+    named = bool(os.environ.get(SETTINGS))
+    for place in places(here):
+        if not named and (url := _settings_of(place).store):
+            if (path := file_of(url)) is not None:
+                work_tree.require_store(path)
+            return StoreLocation(url, "config.toml")
+        path = os.path.join(place, FILE)
+        if os.path.lexists(path):
+            work_tree.require_counts(path)
+            return StoreLocation(path, _how(place, here))
+    for place in places(here):
+        work_tree.require_there(os.path.join(place, FILE))
+    raise StoreMissing(
+        "there is no store here; run 'interlock init', or name one: connect(URL), --store URL"
+    )
+
+
+def store_of_settings() -> str | None:
+    """The store that the settings for the working directory name."""
+    for place in places(_here(None)):
+        if url := _settings_of(place).store:
+            return url
+        if os.path.lexists(os.path.join(place, FILE)):
+            break
+    return None
+
+
+def _settings_of(place: str) -> Settings:
+    """The settings of a folder that count; in a repository that they are missing is judged, too."""
+    parent = os.path.dirname(place)
+    of_repository = os.path.basename(place) == SHARED or os.path.lexists(f"{parent}/.git")
+    if of_repository or os.path.lexists(os.path.join(place, CONFIG)):
+        return Settings(place, work_tree.allowed_settings)
+    return Settings()
+
+
+def _how(place: str, here: str) -> str:
     if os.path.basename(place) == SHARED:
-        return StoreLocation(path, "git folder")
-    near = os.path.dirname(place) in upward(here)
-    return StoreLocation(path, "folder" if near else "main worktree")
+        return "git folder"
+    return "folder" if os.path.dirname(place) in upward(here) else "main worktree"
 
 
 def named_store(url: str | os.PathLike[str], *, create: bool = True) -> str:
@@ -93,15 +117,32 @@ def from_environment() -> StoreLocation | None:
 
 
 def folder(start: str | None = None) -> str | None:
-    """The folder with the store and the settings that a working directory belongs to."""
-    here = _here(start)
-    for parent in (*upward(here), main_worktree(here)):
-        if parent is None:
-            continue
-        for place in (shared_folder(parent), os.path.join(parent, FOLDER)):
-            if place is not None and os.path.isdir(place):
-                return place
-    return None
+    """The nearest folder with a store or with settings for a working directory."""
+    return next(
+        (
+            place
+            for place in places(_here(start))
+            if os.path.lexists(os.path.join(place, FILE))
+            or os.path.lexists(os.path.join(place, CONFIG))
+        ),
+        None,
+    )
+
+
+def places(here: str) -> Iterator[str]:
+    """The folders that may have the store or settings, the nearest first.
+
+    A folder without either hides none further up: a commit can bring one.
+    """
+    *below, top = upward(here)
+    for parent in below:
+        yield os.path.join(parent, FOLDER)
+    if (shared := shared_folder(top)) is not None:
+        yield shared
+    yield os.path.join(top, FOLDER)
+    main = main_worktree(top)
+    if main is not None and main != top:
+        yield os.path.join(main, FOLDER)
 
 
 def shared_folder(parent: str) -> str | None:

@@ -5,7 +5,7 @@ machine (``runtime/allowed.py`` has the list): a clone, a pull request or a chec
 choose the store, run a program through a git remote's hooks, or replace the store.
 
 settings  count by their digest, for the repository that they are in, so that its worktrees share an
-          entry: a change of one letter is another digest.
+          entry: a change of one letter is another digest.  Removed settings are a change, too.
 a store   counts by its path, its device and inode, and a random mark in an extended attribute of
           the file.  A checkout writes another file, and a file system gives the inode of a deleted
           file to the next one; no commit holds an extended attribute.  Where there are no such
@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import Any
 
 import msgspec
 
 from interlock import git_command
+from interlock.core.safe_text import foreign
 from interlock.core.validate import quote
 from interlock.errors import NotAllowed, NotAllowedYet, StoreGone, StoreUnsuitable
 from interlock.runtime import allowed
@@ -33,10 +35,11 @@ from interlock.runtime.allowed import SETTINGS, STORES
 FOLDER, SHARED = FOLDERS = ".interlock", "interlock"
 """The folder of a project, and the one in its git folder, which all worktrees share."""
 FILE = "store.db"
-LARGEST = 1 << 20
+LARGEST = 1 << 14
 """The most bytes of a file with settings."""
 BESIDE = ("-wal", "-shm", "-journal")
 _MARK = "user.interlock"
+_LONGEST = 4096
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _PRIME = (1 << 127) - 1
 _ASK = (
@@ -49,13 +52,22 @@ class StoreEntry:
     """A store on the list: which file it is, and the folder of its project.
 
     ``born`` is the time of the file where the system has one (macOS), ``mark`` its extended
-    attribute; empty where the file system has none.
+    attribute; empty where the file system has none.  ``coming`` is the inode of a file that is
+    about to take its place, as in a restore.
     """
 
-    __slots__ = ("born", "device", "inode", "mark", "path", "project")
+    __slots__ = ("born", "coming", "device", "inode", "mark", "path", "project")
 
     def __init__(
-        self, *, path: str, device: int, inode: int, born: float, mark: str, project: int
+        self,
+        *,
+        path: str,
+        device: int = 0,
+        inode: int = 0,
+        born: float = 0.0,
+        mark: str = "",
+        project: int = 0,
+        coming: int = 0,
     ) -> None:
         self.path = path
         self.device = device
@@ -63,6 +75,12 @@ class StoreEntry:
         self.born = born
         self.mark = mark
         self.project = project
+        self.coming = coming
+
+    def write(self) -> None:
+        """Put it on the list."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        allowed.write(STORES, _name(self.path), msgspec.json.encode(fields))
 
 
 # ---- settings -----------------------------------------------------------------------------------
@@ -94,36 +112,71 @@ def read_settings(path: str) -> bytes | None:
 
 
 def allowed_settings(path: str) -> bytes | None:
-    """What a file with settings holds, if it counts; NotAllowedYet if it was not allowed."""
+    """What a file with settings holds, if it counts; NotAllowedYet if it was not allowed.
+
+    Settings that were allowed and are gone are a change that has to be allowed, too.
+    """
     data = read_settings(path)
-    if data is not None and allowed.time_of(SETTINGS, _digest(path, data)) is None:
-        raise NotAllowedYet(
-            f"the settings in {path} were not allowed on this machine, and the work tree may have"
-            f" brought them along: {_ASK}",
-            path,
-        )
-    return data
+    path = _canonical(path)
+    try:
+        known = _settings_of(_root_of(path))
+    except NotAllowed:
+        if data is None:  # a list that cannot be used had none
+            return None
+        raise
+    if data is None and path not in known:
+        return None
+    if data is not None and _digest(data) in known.values():
+        return data
+    what = f"the settings in {foreign(path, _LONGEST)}"
+    if data is None:
+        raise NotAllowedYet(f"{what} were removed, as a checkout does: {_ASK}", path)
+    raise NotAllowedYet(
+        f"{what} were not allowed on this machine, and the work tree may have brought them along:"
+        f" {_ASK}",
+        path,
+    )
 
 
-def allow_settings(path: str, data: bytes) -> None:
-    """Let a file with settings count while it holds just this."""
-    allowed.write(SETTINGS, _digest(path, data), msgspec.json.encode({"path": path}))
+def allow_settings(path: str, data: bytes | None) -> None:
+    """Let a file with settings count while it holds just this; None if it shall be gone."""
+    path = _canonical(path)
+    root = _root_of(path)
+    files = _settings_of(root)
+    if data is None:
+        files.pop(path, None)
+    else:
+        files[path] = _digest(data)
+    if files:
+        entry = {"path": root, "device": os.stat(root).st_dev, "files": files}
+        allowed.write(SETTINGS, _name(root), msgspec.json.encode(entry))
+    else:
+        allowed.remove(SETTINGS, _name(root))
 
 
-def forget_settings(path: str, data: bytes) -> bool:
+def forget_settings(path: str) -> bool:
     """Delete the entry of settings; returns whether there was one."""
-    digest = _digest(path, data)
-    known = allowed.time_of(SETTINGS, digest) is not None
-    allowed.remove(SETTINGS, digest)
+    path = _canonical(path)
+    known = path in _settings_of(_root_of(path))
+    allow_settings(path, None)
     return known
 
 
-def _digest(path: str, data: bytes) -> str:
+def _settings_of(root: str) -> dict[str, str]:
+    """The digests of the settings of a repository, by their paths."""
+    found = _decoded(SETTINGS, _name(root))
+    return dict(found["files"]) if found is not None and found.get("path") == root else {}
+
+
+def _root_of(path: str) -> str:
+    project = _project_of(path)
+    return git_command.main_worktree(project) or project
+
+
+def _digest(data: bytes) -> str:
     from hashlib import sha256
 
-    project = _project_of(path)
-    root = git_command.main_worktree(project) or project
-    return sha256(os.fsencode(root) + b"\0" + data).hexdigest()
+    return sha256(data).hexdigest()
 
 
 # ---- stores -------------------------------------------------------------------------------------
@@ -148,10 +201,15 @@ def require_counts(path: str) -> None:
         return
     entry = _entry(path)
     if entry is None:
+        if not found.st_size:  # an ``init`` was killed: nothing is in it
+            return
         _require_own(found, path, {os.geteuid()}, _OTHERS_WRITE)
+        what = f"the store {foreign(path, _LONGEST)}"
+        if _mark_of(path):
+            raise NotAllowedYet(f"{what} was allowed at another place: {_ASK}", path)
         raise NotAllowedYet(
-            f"the store {path} was not allowed on this machine, and the work tree may have brought"
-            f" it along: {_ASK}",
+            f"{what} was not allowed on this machine, and the work tree may have brought it along:"
+            f" {_ASK}",
             path,
         )
     if not _is_that(entry, found, path):
@@ -169,33 +227,44 @@ def require_counts(path: str) -> None:
 
 def require_there(path: str) -> None:
     """Raise if a store of this very project stood at a path, and is gone."""
-    path = _canonical(path)
-    entry = _entry(path)
-    if entry is not None and _project(path) == entry.project:
+    if is_gone(path):
+        path = _canonical(path)
         raise StoreGone(
-            f"the store {path}, which was used here, was removed, as a checkout does with a file"
-            " that another branch tracks; restore a backup (interlock store restore FILE),"
-            " or start over (interlock init)",
+            f"the store {foreign(path, _LONGEST)}, which was used here, was removed, as a checkout"
+            " does with a file that another branch tracks; a person restores a backup, or starts"
+            " over with an empty store",
             path,
         )
 
 
-def require_not_replaced(path: str, *, create: bool) -> None:
-    """Raise if a store that the user names is another one than the one that was allowed there.
+def is_gone(path: str) -> bool:
+    """Whether a store of this very project stood at a path, and nothing does now."""
+    path = _canonical(path)
+    if _stat(path) is not None:
+        return False
+    try:
+        entry = _entry(path)
+    except NotAllowed:  # a list that cannot be used had none
+        return False
+    return entry is not None and _project(path) == entry.project
 
-    ``create`` if the caller makes a store where none is.
+
+def require_not_replaced(path: str, *, create: bool) -> None:
+    """Raise if a store in its usual place is another one than the one that was allowed there.
+
+    A file elsewhere counts by the user's word alone.  ``create`` if the caller makes a store where
+    none is.
     """
     path = _canonical(path)
+    if os.path.basename(os.path.dirname(path)) not in FOLDERS:
+        return
     try:
-        entry, found = _entry(path), _stat(path)
+        replaced = is_replaced(path)
+        if create and _stat(path) is None:
+            forget_store(path)
     except NotAllowed:  # the list cannot be used, and is not asked for more
         return
-    if entry is None:
-        return
-    if found is None:
-        if create:
-            allowed.remove(STORES, _name(path))
-    elif not _is_that(entry, found, path):
+    if replaced:
         raise NotAllowedYet(f"{_replaced(path)}: {_ASK}", path)
 
 
@@ -211,63 +280,91 @@ def allow_store(path: str) -> None:
     forget_gone()
     path = _canonical(path)
     found = os.stat(path)
-    mark = os.urandom(16).hex()
-    if not _set_mark(path, mark):
-        mark = ""
+    mark = _marked(path, _mark_of(path))
     for suffix in BESIDE:
         _set_mark(path + suffix, mark)
-    entry = {
-        "path": path,
-        "device": found.st_dev,
-        "inode": found.st_ino,
-        "born": _born(found),
-        "mark": mark,
-        "project": _project(path),
-    }
-    allowed.write(STORES, _name(path), msgspec.json.encode(entry))
+    StoreEntry(
+        path=path,
+        device=found.st_dev,
+        inode=found.st_ino,
+        born=_born(found),
+        mark=mark,
+        project=_project(path),
+    ).write()
+
+
+def allow_next(path: str, file: str) -> None:
+    """Let a file count as the store at a path as soon as it stands there."""
+    path = _canonical(path)
+    entry = _entry(path) or StoreEntry(path=path, project=_project(path))
+    entry.mark = _marked(file, entry.mark)
+    entry.coming = os.stat(file).st_ino
+    entry.write()
+
+
+def _marked(path: str, mark: str) -> str:
+    """Give a file this mark, or a new one; empty where the file system has none."""
+    mark = mark or os.urandom(16).hex()
+    return mark if _set_mark(path, mark) else ""
 
 
 def forget_gone() -> None:
-    """Delete the entries of files that are gone.
+    """Delete the entries of files that are gone; what cannot be seen from here stays.
 
     The store of a project that is still there keeps its entry: ``require_there`` needs it.
     """
-    for name in allowed.names(STORES):
-        entry = _store_entry(name)
-        if entry is not None and os.path.lexists(entry.path):
-            continue
-        own = entry is not None and os.path.basename(os.path.dirname(entry.path)) in FOLDERS
-        if entry is None or not own or _project(entry.path) != entry.project:
-            allowed.remove(STORES, name)
-    for name in allowed.names(SETTINGS):
-        found = allowed.read(SETTINGS, name)
-        try:
-            gone = found is not None and not os.path.lexists(msgspec.json.decode(found[0])["path"])
-        except (msgspec.DecodeError, TypeError, LookupError):
-            gone = True
-        if gone:
-            allowed.remove(SETTINGS, name)
+    for kind in (STORES, SETTINGS):
+        for name in allowed.names(kind):
+            entry = _decoded(kind, name)
+            path = str(entry["path"]) if entry is not None else ""
+            kept = os.path.basename(os.path.dirname(path)) in FOLDERS and kind == STORES
+            if entry is None or (
+                _surely_gone(path, entry.get("device"))
+                and not (kept and _project(path) == entry.get("project"))
+            ):
+                allowed.remove(kind, name)
+
+
+def _surely_gone(path: str, device: object) -> bool:
+    """Whether nothing stands at a path, where the file system of then would show it."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        while not os.path.lexists(path):
+            path = os.path.dirname(path)
+        return os.lstat(path).st_dev == device
+    except OSError:
+        pass
+    return False
 
 
 def forget_store(path: str) -> bool:
     """Delete the entry of a store; returns whether there was one."""
     path = _canonical(path)
-    known = _entry(path) is not None
+    if _entry(path) is None:
+        return False
     allowed.remove(STORES, _name(path))
-    return known
+    return True
 
 
 def _entry(path: str) -> StoreEntry | None:
-    entry = _store_entry(_name(path))
-    return entry if entry is not None and entry.path == path else None
-
-
-def _store_entry(name: str) -> StoreEntry | None:
-    found = allowed.read(STORES, name)
-    try:
-        return None if found is None else StoreEntry(**msgspec.json.decode(found[0]))
-    except (msgspec.DecodeError, TypeError):  # damaged: it allows nothing
+    found = _decoded(STORES, _name(path))
+    if found is None or found.get("path") != path:
         return None
+    try:
+        return StoreEntry(**found)
+    except TypeError:  # damaged: it allows nothing
+        return None
+
+
+def _decoded(kind: str, name: str) -> dict[str, Any] | None:
+    """An entry of the list; None if there is none, or if it is damaged: then it allows nothing."""
+    found = allowed.read(kind, name)
+    try:
+        entry = None if found is None else msgspec.json.decode(found[0])
+    except msgspec.DecodeError:
+        return None
+    return entry if isinstance(entry, dict) and isinstance(entry.get("path"), str) else None
 
 
 def _name(path: str) -> str:
@@ -276,7 +373,11 @@ def _name(path: str) -> str:
 
 
 def _is_that(entry: StoreEntry, found: os.stat_result, path: str) -> bool:
-    if (found.st_ino, _born(found), _mark_of(path)) != (entry.inode, entry.born, entry.mark):
+    if _mark_of(path) != entry.mark:
+        return False
+    if found.st_ino == entry.coming:
+        return True
+    if (found.st_ino, _born(found)) != (entry.inode, entry.born):
         return False
     # Some file systems number their devices again at each boot.
     return bool(entry.mark) or found.st_dev == entry.device
@@ -284,8 +385,8 @@ def _is_that(entry: StoreEntry, found: os.stat_result, path: str) -> bool:
 
 def _replaced(path: str) -> str:
     return (
-        f"another file stands at {path} than the store that was used here: it was replaced, as a"
-        " checkout does with a file that a branch tracks"
+        f"another file stands at {foreign(path, _LONGEST)} than the store that was used here: it"
+        " was replaced, as a checkout does with a file that a branch tracks"
     )
 
 
@@ -362,7 +463,9 @@ def is_tracked(path: str) -> bool:
     if not git_command.root_of(folder):
         return False
     words = git_command.command("ls-files", "--error-unmatch", "--", path, folder=folder)
+    environment = git_command.environment()
     try:
-        return subprocess.run(words, capture_output=True, check=False).returncode == 0  # noqa: S603
+        done = subprocess.run(words, env=environment, capture_output=True, check=False)  # noqa: S603
     except OSError:
         return False
+    return done.returncode == 0

@@ -123,5 +123,5 @@ def test_all_sessions_of_an_agent_that_were_there_go(path: str, crew: ProcessGro
         until(lambda: [each.status for each in fleet.agents.show("ada")] == ["idle"] * 3)
         stop(fleet, "all of you")
         for ada in crowd:
-            assert ada.remaining_lines() == ["over boss asked: all of you"]
+            assert ada.remaining_lines() == ["over boss asked: 'all of you'"]
         assert unread(fleet) == 0

@@ -296,7 +296,7 @@ def test_a_guard_that_fails_ends_a_wait_at_once_with_its_message(
     assert isinstance(refused, GuardBlocked)
     assert (refused.action, refused.message) == ("fail", "the database is busy")
     assert bed.clock.monotonic() == began
-    with pytest.raises(Unavailable, match="the database is busy: lock-free=db: bob holds"):
+    with pytest.raises(Unavailable, match="'the database is busy': lock-free=db: bob holds"):
         ada.run(take(ada.context, LockTarget("deploy"), None, GrantTerms(wait=60, guard="calm")))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from interlock import store_location, work_tree
-from interlock.core.safe_text import printable, printable_lines
+from interlock.core.safe_text import foreign, printable
 from interlock.core.validate import span
 from interlock.errors import NotAllowed, NotAllowedYet
 from interlock.faces.cli.command import answer
@@ -23,24 +23,31 @@ from interlock.nouns.fleet.noun import AllowRequest, WorkTreeAllowed, WorkTreeDe
 from interlock.settings import FILE, Settings
 from interlock.stores import file_of
 
-_MOST_LINES = 200
+_MOST_LINES, _LONGEST_LINE = 200, 300
+_MOST = 20
+"""Files of one work tree that are asked for, one after the other."""
 
 
 class Unallowed(NamedTuple):
-    """A file that does not count yet; ``data`` is the content of settings, None for a store."""
+    """A file that does not count yet, or whose absence does not.
+
+    ``data`` is the content of settings, None for a store; ``facts`` is None if the file is gone.
+    """
 
     path: str
-    facts: os.stat_result
+    facts: os.stat_result | None
     data: bytes | None = None
 
     def allow(self) -> None:
         """Let it count as it was shown."""
-        if self.data is not None:
+        if os.path.basename(self.path) == FILE:
             work_tree.allow_settings(self.path, self.data)
+        elif self.facts is None:
+            work_tree.forget_store(self.path)
         elif os.path.samestat(os.stat(self.path), self.facts):
             work_tree.allow_store(self.path)
         else:
-            raise NotAllowed(f"{printable(self.path)} was replaced after you looked; look again")
+            raise NotAllowed(f"{foreign(self.path)} was replaced after you looked; look again")
 
 
 def allow(parsed: Parsed) -> int:
@@ -51,10 +58,7 @@ def allow(parsed: Parsed) -> int:
         return answer(parsed, WorkTreeDenied(folder=folder, files=tuple(_removed(folder))))
     require_person()
     work_tree.forget_gone()
-    found = list(unallowed(folder))
-    if found and not asked(found):
-        raise NotAllowed("nothing was allowed")
-    return answer(parsed, WorkTreeAllowed(folder=folder, files=tuple(each.path for each in found)))
+    return answer(parsed, WorkTreeAllowed(folder=folder, files=tuple(_asked_for(folder))))
 
 
 def asked_after(error: NotAllowedYet) -> bool:
@@ -63,9 +67,20 @@ def asked_after(error: NotAllowedYet) -> bool:
         require_person()
     except NotAllowed:
         return False
-    folder = os.path.dirname(os.path.dirname(error.path))
-    found = list(unallowed(folder))
-    return bool(found) and asked(found)
+    return bool(_asked_for(os.path.dirname(os.path.dirname(error.path))))
+
+
+def _asked_for(folder: str) -> list[str]:
+    """Ask for one file after the other, each after those that it depends on."""
+    files: list[str] = []
+    while len(files) < _MOST and (each := unallowed(folder)):
+        sys.stderr.write(f"{_shown(each)}allow this on this machine? [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise NotAllowed("the rest was not allowed" if files else "nothing was allowed")
+        each.allow()
+        files.append(each.path)
+    return files
 
 
 def require_person() -> None:
@@ -87,54 +102,46 @@ def refuse_coding_agent() -> None:
         )
 
 
-def unallowed(folder: str) -> Iterator[Unallowed]:
-    """What of a work tree does not count yet."""
-    place = store_location.folder(folder)
-    if place is None:
-        work_tree.forget_store(
-            os.path.join(store_location.home(folder), work_tree.FOLDER, work_tree.FILE)
-        )
-        return
-    path = os.path.join(place, FILE)
-    data = work_tree.read_settings(path)
-    try:
-        work_tree.allowed_settings(path)
-    except NotAllowedYet:
-        yield Unallowed(path, os.stat(path), data)
-    url = Settings(place, lambda _: data).store
-    store = os.path.join(place, work_tree.FILE) if url is None else file_of(url)
-    if store is None:
-        return
-    if not os.path.exists(store):
-        work_tree.forget_store(store)
-        return
-    try:
-        work_tree.require_store(store)
-    except NotAllowedYet:
-        yield Unallowed(store, os.stat(store))
+def unallowed(folder: str) -> Unallowed | None:
+    """The first file of a work tree that does not count yet.
 
-
-def asked(found: list[Unallowed]) -> bool:
-    """Show files, and ask whether they shall count; if so, they do."""
-    for each in found:
-        sys.stderr.write(_shown(each))
-    sys.stderr.write("allow this on this machine? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        return False
-    for each in found:
-        each.allow()
-    return True
+    Settings are asked for before the store that they name: only then they are read.
+    """
+    for place in store_location.places(os.path.realpath(folder)):
+        path = os.path.join(place, FILE)
+        data = work_tree.read_settings(path)
+        try:
+            work_tree.allowed_settings(path)
+        except NotAllowedYet:
+            return Unallowed(path, None if data is None else os.stat(path), data)
+        url = Settings(place, work_tree.allowed_settings).store
+        store = os.path.join(place, work_tree.FILE) if url is None else file_of(url)
+        if store is not None and os.path.lexists(store):
+            try:
+                work_tree.require_store(store)
+            except NotAllowedYet:
+                return Unallowed(store, os.stat(store))
+            return None
+        if store is not None and work_tree.is_gone(store):
+            return Unallowed(store, None)
+        if url is not None:
+            return None
+    return None
 
 
 def _shown(each: Unallowed) -> str:
-    path = printable(each.path)
+    path = foreign(each.path, _LONGEST_LINE)
+    if each.facts is None:
+        return f"{path} counted here, and was removed: nothing is in its place\n"
     tracked = "; git tracks it, so a commit wrote it" if work_tree.is_tracked(each.path) else ""
     if each.data is not None:
-        lines = printable_lines(each.data.decode("utf-8", "replace")).splitlines()
-        shown = [f"  | {line}" for line in lines[:_MOST_LINES]]
-        if left := len(lines) - len(shown):
-            shown.append(f"  ... and {left} lines more: read the file first")
+        lines = each.data.decode("utf-8", "replace").splitlines()
+        if len(lines) > _MOST_LINES or max(map(len, lines), default=0) > _LONGEST_LINE:
+            raise NotAllowed(
+                f"{path} is too long to be looked at here; at most {_MOST_LINES} lines of"
+                f" {_LONGEST_LINE} characters can be allowed"
+            )
+        shown = [f"  | {printable(line)}" for line in lines]
         return "\n".join([f"settings {path}{tracked}:", *shown]) + "\n"
     age = span(max(time.time() - each.facts.st_mtime, 0))
     facts = f"{each.facts.st_size} bytes, changed {age} ago"
@@ -145,12 +152,10 @@ def _shown(each: Unallowed) -> str:
 
 
 def _removed(folder: str) -> Iterator[str]:
-    place = store_location.folder(folder) or os.path.join(folder, work_tree.FOLDER)
-    path = os.path.join(place, FILE)
-    data = work_tree.read_settings(path)
-    if data is not None and work_tree.forget_settings(path, data):
-        yield path
-    url = Settings(place, lambda _: data).store
-    store = os.path.join(place, work_tree.FILE) if url is None else file_of(url)
-    if store is not None and work_tree.forget_store(store):
-        yield store
+    for place in store_location.places(folder):
+        path = os.path.join(place, FILE)
+        if work_tree.forget_settings(path):
+            yield path
+        path = os.path.join(place, work_tree.FILE)
+        if work_tree.forget_store(path):
+            yield path

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from interlock import store_location, work_tree
 from interlock.core import validate
 from interlock.core.safe_text import printable, quoted
-from interlock.errors import BadInput, InterlockError, NotAllowed, StoreMissing, StoreReadOnly
+from interlock.errors import BadInput, InterlockError, NotAllowed, StoreReadOnly
 from interlock.faces.cli import command
+from interlock.faces.cli.allow import refuse_coding_agent
 from interlock.faces.cli.command import (
     Stopped,
     Unwritten,
@@ -38,12 +39,13 @@ from interlock.faces.cli.connect import (
 )
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.fleet.noun import Created, StoreExists
-from interlock.settings import Settings
 from interlock.stores import file_of, is_network, open_store
 
 if TYPE_CHECKING:
     from interlock.nouns.fleet.noun import InitRequest, MaintainRequest
     from interlock.store import Finding, Store, StoreMark
+
+_IGNORE_ALL = "*\n"
 
 
 def init(parsed: Parsed) -> int:
@@ -62,16 +64,16 @@ def init(parsed: Parsed) -> int:
     with _one_at_a_time(file):
         if named is None:
             work_tree.require_counts(file)
-        new = False
-        try:
-            store = open_store(url, create=False)
-        except StoreMissing:
-            new, store = True, open_store(url)
+            if work_tree.is_gone(file):  # a person may find a backup
+                refuse_coding_agent()
+        else:
+            work_tree.require_not_replaced(file, create=False)
+        new = not os.path.lexists(file) or not os.path.getsize(file)
+        store = _made(url, file) if new else open_store(url, create=False)
         path = str(getattr(store, "path", url))
         store.close()
-        if new:
-            allow_store(file)
-            return answer(parsed, Created(store=path))
+    if new:
+        return answer(parsed, Created(store=path))
     status = answer(parsed, _there(store, path))
     around = os.path.dirname(os.path.dirname(path))
     if named is None and around != os.path.realpath(os.curdir):
@@ -80,6 +82,24 @@ def init(parsed: Parsed) -> int:
             " for one of its own: interlock init --store .interlock/store.db"
         )
     return status
+
+
+def _made(url: str, file: str) -> Store:
+    """A new store, which is on the list before anything is in it: a kill leaves none in doubt."""
+    empty = False
+    with suppress(OSError):  # opening says what is wrong
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        os.close(os.open(file, flags, 0o600))
+        empty = True
+    try:
+        if os.path.exists(file):
+            allow_store(file)
+        return open_store(url)
+    except BaseException:
+        if empty:
+            with suppress(OSError):
+                os.unlink(file)
+        raise
 
 
 @contextmanager
@@ -127,9 +147,9 @@ def _there(store: Store, place: str) -> StoreExists:
 
 def _found(*, shared: bool) -> str:
     """The store of this project; its folder is for its owner only, and never committed."""
-    there, home = store_location.folder(), store_location.home()
-    if url := Settings(there, work_tree.allowed_settings).store:
+    if url := store_location.store_of_settings():
         return url
+    there, home = store_location.folder(), store_location.home()
     own = os.path.join(home, work_tree.FOLDER)
     folder = store_location.shared_folder(home) if shared else there or own
     if folder is None:
@@ -148,12 +168,22 @@ def _found(*, shared: bool) -> str:
         )
     try:
         os.makedirs(folder, 0o700, exist_ok=True)
+        os.chmod(folder, 0o700)
         if not shared:
-            with suppress(FileExistsError), open(os.path.join(folder, ".gitignore"), "x") as ours:
-                ours.write("*\n")
+            _ignore_all(os.path.join(folder, ".gitignore"))
     except OSError as error:
         raise StoreReadOnly(f"{folder} cannot be created ({error.strerror}); use --store") from None
     return file
+
+
+def _ignore_all(path: str) -> None:
+    """Keep a folder out of commits; a file that a commit brought may say something else."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o600), "r+", encoding="utf-8", errors="replace") as file:
+        if file.read(len(_IGNORE_ALL) + 1) != _IGNORE_ALL:
+            file.seek(0)
+            file.truncate()
+            file.write(_IGNORE_ALL)
 
 
 def doctor(parsed: Parsed) -> int:

@@ -8,9 +8,9 @@ import time
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
-from interlock import store_location
+from interlock import store_location, work_tree
 from interlock.client_setup import entry_signer
-from interlock.errors import BadInput, StoreGone, StoreTrouble
+from interlock.errors import BadInput, NotAllowed, StoreGone, StoreTrouble
 from interlock.faces.cli.command import answer, note
 from interlock.faces.cli.connect import CommandIdentity, allow_store, hush
 from interlock.runtime.progress import report
@@ -40,6 +40,8 @@ def copy(parsed: Parsed) -> int:
     if request.lost and not request.abort:
         raise BadInput("--lost is for --abort: it deletes the incomplete copy of a lost store")
     hush()
+    if (made := file_of(request.target)) is not None:
+        _refuse_coding_agent(made)
     if request.lost:
         return answer(parsed, _abort_lost(request))
     with ExitStack() as stack:
@@ -55,7 +57,7 @@ def copy(parsed: Parsed) -> int:
         work = StoreCopy(source, target, places, signer=signer, report=_Progress().show)
         try:
             outcome = work.abort() if request.abort else work.run(damaged=request.damaged)
-            if not request.abort and (made := file_of(request.target)) is not None:
+            if not request.abort and made is not None:
                 allow_store(made)
         except BaseException:
             _tell_if_unfinished(source, target, places)
@@ -162,15 +164,25 @@ def restore(parsed: Parsed) -> int:
 
     request: StoreRestoreRequest = parsed.request
     store, path = _restored_file(parsed), os.path.abspath(request.path)
+    _refuse_coding_agent(store)
     signer = entry_signer(parsed.common.key)
-    done = restored(
-        store,
-        path,
-        force=request.force,
-        before=lambda part: record_restore(part, path, store, signer=signer),
-    )
+
+    def before(part: Store) -> None:
+        record_restore(part, path, store, signer=signer)
+        with suppress(NotAllowed):  # it is said below
+            work_tree.allow_next(store, str(part.path))  # type: ignore[attr-defined]
+
+    done = restored(store, path, force=request.force, before=before)
     allow_store(store)
     return answer(parsed, StoreRestored(store=store, path=path, **done))
+
+
+def _refuse_coding_agent(path: str) -> None:
+    """Refuse a coding agent that fills the store of a project with a file of its own choice."""
+    if os.path.basename(os.path.dirname(os.path.abspath(path))) in work_tree.FOLDERS:
+        from interlock.faces.cli.allow import refuse_coding_agent
+
+        refuse_coding_agent()
 
 
 def _restored_file(parsed: Parsed) -> str:

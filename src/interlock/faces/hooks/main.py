@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
+from interlock.core.safe_text import one_line
 from interlock.errors import NotAllowedYet, StoreGone
 from interlock.faces.hooks.event import BadEvent, HookEvent, read
 from interlock.faces.hooks.hosts import (
@@ -123,12 +124,10 @@ def answered(host: Host, data: bytes, named: str = "") -> HookAnswer:
 
 def failed(host: Host, event: HookEvent | None, error: Exception, named: str = "") -> HookAnswer:
     """The answer after a failure: closed before an edit, else a line for the user."""
-    said = str(error) or type(error).__name__
+    said = one_line(str(error)) or type(error).__name__
     if not isinstance(error, BadEvent) and type(error).__module__ == "builtins":
         said = f"unexpected {type(error).__name__}: {said}"
     for_a_person = isinstance(error, NotAllowedYet | StoreGone)
-    if for_a_person:  # no command, which an agent would copy
-        said = said.partition(";")[0]
     before = host.events.get(named) == BEFORE if event is None else event.means == BEFORE
     if not before or os.environ.get("INTERLOCK_HOOK") == "open":
         # An exit status of 2 would keep some hosts from ever stopping.
