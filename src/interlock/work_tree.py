@@ -117,6 +117,8 @@ def allowed_settings(path: str) -> bytes | None:
     Settings that were allowed and are gone are a change that has to be allowed, too.
     """
     data = read_settings(path)
+    if data is None and not allowed.has_any(SETTINGS):
+        return None
     path = _canonical(path)
     try:
         known = _settings_of(_root_of(path))

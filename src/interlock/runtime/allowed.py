@@ -49,6 +49,8 @@ def read(kind: str, name: str) -> tuple[bytes, float] | None:
 
     What is no file there is an entry without content.
     """
+    if _is_missing(path_of(kind, name)):
+        return None
     with _reading(kind) as folder:
         if folder is None:
             return None
@@ -62,6 +64,22 @@ def read(kind: str, name: str) -> tuple[bytes, float] | None:
         finally:
             os.close(file)
         return data, found.st_mtime
+
+
+def has_any(kind: str) -> bool:
+    """Whether there may be entries of a kind."""
+    return not _is_missing(os.path.join(place(), kind))
+
+
+def _is_missing(path: str) -> bool:
+    """Whether nothing is there, which is asked for by each command, and quicker than to open it."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:  # opening says what is wrong
+        pass
+    return False
 
 
 def time_of(kind: str, name: str) -> float | None:
