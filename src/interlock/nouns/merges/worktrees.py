@@ -86,7 +86,9 @@ def _make_folders(path: str) -> None:
         with suppress(FileExistsError), open(os.path.join(own, ".gitignore"), "x") as file:
             file.write("*\n")
     except OSError as error:
-        raise BadInput(f"{error.filename} cannot be made ({error.strerror}); correct that") from None
+        raise BadInput(
+            f"{printable(str(error.filename))} cannot be made ({error.strerror}); correct that"
+        ) from None
 
 
 def _require_folder(path: str) -> None:
