@@ -93,7 +93,7 @@ def texts() -> Iterator[type]:
             yield kind
 
 
-@pytest.mark.parametrize("kind", texts(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", list(texts()), ids=lambda kind: kind.__name__)
 def test_a_text_has_words_of_others_in_quotes_or_behind_a_bar(kind: type) -> None:
     text = render(built(kind))
     assert not leaks(text)
