@@ -12,20 +12,38 @@ from typing import Any
 import pytest
 from tests.faces.http.served import Served, served
 from tests.faces.shell import COMMAND, Shell
+from tests.nouns.merges.repositories import TestRepository
 
 import interlock
 from interlock import aio
 from interlock.client import begun
+from interlock.core.validate import own_agent_name
 from interlock.errors import BadName
 from interlock.steps import drive
 from interlock.stores import open_store
 
-RESERVED = ("interlock", "System.", "us\u0435r", "person:another")
+RESERVED = ("interlock", "System.", "us\u0435r", "person:another", "merge/main", "Reservations")
+LIKE_OWN_NAMES = (
+    *("pipeline:r1", "PIPELINE:r1", "p1pel1ne:r1", "pipeline\uff1ar1", "pip\u0435line:r1"),
+    *("merge/main", "merge\u2215main", "m\u0435rge/main", "_merge/main", "reservations"),
+    *("reservat1ons", "reservation\u0455", "pipe|ine:r1"),
+)
+FREE = ("merge", "merge-bot", "merger/a", "pipeline", "pipeline-7", "my/merge/x", "reservation-7")
 SAID = "is reserved"
 
 
 def person() -> str:
     return f"person:{getpass.getuser()}"
+
+
+@pytest.fixture
+def shop(bare: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/cache")
+    repository = TestRepository(tmp_path / "shop", bare=False)
+    repository.branch("feat", {"new": "x\n"})
+    bare.folder = repository.folder
+    assert bare.run("init").status == 0
+    return bare
 
 
 @pytest.mark.parametrize("name", RESERVED)
@@ -39,6 +57,36 @@ def test_no_client_begins_under_a_reserved_name(tmp_path: Path, name: str) -> No
         interlock.connect(url, agent=name)
     with pytest.raises(BadName, match=SAID):
         asyncio.run(connected())
+
+
+@pytest.mark.parametrize("name", LIKE_OWN_NAMES)
+def test_no_agent_holds_or_sends_under_a_name_of_interlock_itself(name: str) -> None:
+    with pytest.raises(BadName, match=SAID):
+        own_agent_name(name)
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_a_name_that_only_has_such_a_word_is_free(name: str) -> None:
+    assert own_agent_name(name) == name
+
+
+def test_interlock_itself_holds_and_sends_under_its_own_names(shop: Shell) -> None:
+    Path(shop.folder, "p.toml").write_text(
+        '[[pipeline.p.phase]]\nname = "a"\nhold = ["lock/merge"]\n'
+    )
+    assert shop.run("pipeline", "define", "p.toml", "--agent", "ada").status == 0
+    assert shop.run("pipeline", "start", "p", "--id", "r1", "--agent", "ada").status == 0
+    assert "pipeline:r1" in shop.run("lock", "show", "merge").out
+    assert shop.run("reserve", "a.py", "--ttl", "1m", "--agent", "ada").status == 0
+    queued = ("reserve", "a.py", "--ttl", "1m", "--on-conflict", "queue", "--agent", "bob")
+    assert shop.run(*queued).status == 1
+    assert shop.run("unreserve", "--all", "--agent", "ada").status == 0
+    assert shop.run("merge", "submit", "feat", "--agent", "bob").status == 0
+    served = shop.run("merge", "serve", "--drain", "--unguarded", "--agent", "ada")
+    assert served.status == 0, served
+    inbox = shop.run("inbox", "--agent", "bob").out
+    assert "from reservations" in inbox
+    assert "from merge/main" in inbox
 
 
 @pytest.mark.parametrize("name", RESERVED)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from unicodedata import category, name, normalize
 
-from interlock.core.validate import CONFUSED, RESERVED, UNSEEN
+from interlock.core.validate import CONFUSED, RESERVED, RESERVED_PREFIXES, UNSEEN
 
 _ALIKE = {
     "a": "\u0430\u0251\u03b1",
@@ -43,6 +43,7 @@ _ALIKE = {
     "y": "\u0443\u04af\u03b3\u028f",
     "z": "\u1d22",
     ":": "\u2236\ua789\u02d0\u02f8\u05c3",
+    "/": "\u2044\u2215\u29f8\u2571",
 }
 """Characters of other scripts, and rare Latin ones, by the ASCII character that they look like."""
 _TWINS = str.maketrans({sign: plain for plain, signs in _ALIKE.items() for sign in signs})
@@ -90,7 +91,7 @@ def _doubtful(word: re.Match[str]) -> range | tuple[int, ...]:
 
 
 def is_reserved(agent: str) -> bool:
-    """Whether the name of an agent reads as Interlock, the system, the user, or a person.
+    """Whether an agent would be taken for Interlock, the system, the user, or a person.
 
     Case, look-alikes and punctuation make no difference.
     """
@@ -98,5 +99,6 @@ def is_reserved(agent: str) -> bool:
     letters = "".join([each for each in normalize("NFKD", plain) if category(each)[0] != "M"])
     words = [each.translate(CONFUSED) for each in re.findall(r"[^\W_]+", letters)]
     reserved = {each.translate(CONFUSED) for each in RESERVED}
-    is_person = re.match(r"[\W_]*pers[o0]n[\W_]*:", letters) is not None
-    return is_person or (bool(words) and reserved.issuperset(words))
+    bare = re.sub(r"[^\w:/]|_", "", letters.translate(CONFUSED)).lstrip(":/")
+    prefixes = tuple([each.translate(CONFUSED) for each in RESERVED_PREFIXES])
+    return bare.startswith(prefixes) or (bool(words) and reserved.issuperset(words))

@@ -44,10 +44,12 @@ ALL_ABILITIES = "*"
 """The ability of an agent that can do everything; not a legal name."""
 ABILITY_MARK = "?"
 """The prefix of an ability where an agent could be named."""
-RESERVED = ("interlock", "system", "user")
+RESERVED = ("interlock", "system", "user", "reservations")
 """Names that no agent can have: mail from them would read as that of Interlock, or of its user."""
 PERSON = "person:"
 """The beginning of the names of people, which no agent can have."""
+RESERVED_PREFIXES = (PERSON, "pipeline:", "merge/")
+"""Also those under which Interlock itself holds things and sends mail."""
 CONFUSED = str.maketrans("1i|0", "lllo")
 """Letters and digits that are taken for each other."""
 
@@ -70,7 +72,9 @@ PLAIN = frozenset(LETTERS_AND_DIGITS + "._:@/-")
 ONE_WORD = PLAIN | {"+", "="}
 """Characters of texts that a person and a shell read as one word."""
 _ONE_SEGMENT = PLAIN - {"/"}
-_RESERVED_PARTS = tuple([each.translate(CONFUSED) for each in (*RESERVED, PERSON[:-1])])
+_RESERVED_PARTS = tuple(
+    [each.rstrip(":/").translate(CONFUSED) for each in (*RESERVED, *RESERVED_PREFIXES)]
+)
 _NOT_FIRST = ("-", ".")
 UNSEEN = (
     *(
@@ -170,7 +174,7 @@ def free_agent_name(text: str, *, proven: str = "") -> str:
     if text != proven and _is_reserved(text):
         raise BadName(
             f"the agent name {_shown(text)} is reserved: no agent is called {', '.join(RESERVED)}"
-            f" or {PERSON}..., or like that; choose another name"
+            f" or {'..., '.join(RESERVED_PREFIXES)}..., or like that; choose another name"
         )
     return text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -117,3 +118,93 @@ def test_a_conflict_of_a_rebase_has_status_1_and_names_the_files(
     shop.folder = Path(f"{repository.folder}-a")
     status, answer = shop.json("rebase", "--onto", "main")
     assert (status, answer["outcome"], answer["files"]) == (1, "rebase_conflict", ["f"])
+
+
+@pytest.mark.parametrize(
+    ("place", "to"),
+    [
+        (".interlock/worktrees", "home"),
+        (".interlock", "home"),
+        (".interlock/worktrees/feat", "home"),
+        (".interlock/worktrees", "missing"),
+        (".interlock/worktrees/feat", "missing"),
+    ],
+)
+def test_no_link_of_a_commit_leads_a_worktree_out_of_its_folder(
+    bare: Shell, repository: TestRepository, tmp_path: Path, place: str, to: str
+) -> None:
+    home = tmp_path / "home"
+    (home / "worktrees").mkdir(parents=True)
+    before = listing(home)
+    bring_link(repository, place, tmp_path / to)
+    bare.folder = repository.folder
+    bare.exported.update(INTERLOCK_AGENT="ada", INTERLOCK_STORE=f"{tmp_path}/store.db")
+    assert bare.run("init").status == 0
+    ran = bare.run("run", "--worktree", "feat", "--", "touch", "here")
+    assert ran.status == 2
+    assert "is a link or a file, which a commit can bring" in ran.err
+    assert f"rm {repository.folder / place}" in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert listing(home) == before
+    assert not (tmp_path / "missing").exists()
+    assert repository.branches() == {"main"}
+    (repository.folder / place).unlink()
+    assert bare.run("run", "--worktree", "feat", "--", "true").status == 0
+
+
+def test_a_link_in_the_place_of_a_worktree_that_is_there_is_not_followed(
+    shop: Shell, repository: TestRepository, tmp_path: Path
+) -> None:
+    assert shop.run("run", "--worktree", "feat", "--", "touch", "loose").status == 0
+    trees = repository.folder / ".interlock/worktrees"
+    trees.rename(tmp_path / "moved")
+    trees.symlink_to(tmp_path / "moved")
+    before = listing(tmp_path / "moved")
+    ran = shop.run("run", "--worktree", "feat", "--", "touch", "here")
+    assert (ran.status, f"rm {trees}" in ran.err) == (2, True)
+    assert listing(tmp_path / "moved") == before
+
+
+def test_a_folder_that_a_commit_brought_becomes_no_worktree(
+    bare: Shell, repository: TestRepository, tmp_path: Path
+) -> None:
+    files = {f".interlock/worktrees/feat/{name}": "evil\n" for name in ("Makefile", "x/y")}
+    repository.branch("main", files)
+    repository.git("reset", "-q", "--hard")
+    bare.folder = repository.folder
+    bare.exported.update(INTERLOCK_AGENT="ada", INTERLOCK_STORE=f"{tmp_path}/store.db")
+    assert bare.run("init").status == 0
+    ran = bare.run("run", "--worktree", "feat", "--", "touch", "here")
+    assert (ran.status, "already exists" in ran.err) == (2, True)
+    assert not (repository.folder / ".interlock/worktrees/feat/here").exists()
+
+
+BAD_NAMES = ("..", "../x", "a/../../x", "/abs", "-x", ".git", ".gitignore", "a/.git", "x.lock", "")
+
+
+@pytest.mark.parametrize("name", [*BAD_NAMES, "a\\..", "HEAD"])
+def test_a_worktree_has_the_name_of_a_branch(
+    shop: Shell, repository: TestRepository, name: str
+) -> None:
+    before = listing(repository.folder.parent)
+    ran = shop.run("run", f"--worktree={name}", "--", "touch", "here")
+    assert ran.status == 2, ran
+    after = listing(repository.folder.parent)
+    assert {each for each in after - before if "store.db" not in each} <= {
+        "shop/.interlock/worktrees"
+    }
+
+
+def bring_link(repository: TestRepository, place: str, to: Path) -> None:
+    """A commit on main with a link, checked out."""
+    path = repository.folder / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(to)
+    repository.git("add", "-f", place)
+    repository.git("commit", "-q", "-m", "link")
+
+
+def listing(folder: Path) -> set[str]:
+    """All below a folder but what is in git folders."""
+    found = {os.fspath(path.relative_to(folder)) for path in folder.rglob("*")}
+    return {each for each in found if ".git/" not in each}

@@ -125,7 +125,7 @@ def test_no_agent_releases_or_renews_what_a_pipeline_holds(bed: Testbed, ada: Mo
     ada.define(phases(MERGE, ""))
     ada.start()
     token = ada.client.run(ada.client.locks.show("merge")).token
-    thief = bed.client("pipeline:r1")
+    thief = bed.client("bob")
     for call in (thief.locks.release, thief.locks.heartbeat, thief.locks.acquire):
         assert not thief.run(call("merge", token=token))
     assert ada.holder("merge") == "pipeline:r1"

@@ -54,6 +54,26 @@ def north() -> Swarm:
     return Pair().swarm("north")
 
 
+@pytest.mark.parametrize("link", ["audit", "logs"])
+def test_no_link_of_a_work_tree_leads_the_files_out_of_it(
+    north: Swarm, tmp_path: Path, link: str
+) -> None:
+    home, shop = tmp_path / "home", tmp_path / "shop"
+    (home / "audit").mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", shop], check=True)
+    (shop / link).symlink_to(home)
+    folder = shop / ("audit" if link == "audit" else "logs/audit")
+    with pytest.raises(BadInput, match="leads out of the work tree"):
+        written(north, folder)
+    assert [each.name for each in home.rglob("*")] == ["audit"]
+    (shop / link).unlink()
+    (shop / "elsewhere").mkdir()
+    (shop / link).symlink_to("elsewhere")
+    written(north, folder)
+    (tmp_path / "own").symlink_to(home)  # a link of the user, in no work tree
+    written(north, tmp_path / "own")
+
+
 def test_a_day_has_a_file_with_a_line_for_each_event(north: Swarm, tmp_path: Path) -> None:
     sent = [north.sent() for _ in range(3)]
     first_day = audit_day(north.pair.clock.wall())

@@ -3,24 +3,29 @@
 A worktree is in ``.interlock/worktrees/BRANCH`` of the main worktree, which git ignores.  Nothing
 is lost by its removal: it is removed only if no file is changed or new, its branch is checked out,
 and the target contains the branch.  The branch itself is deleted only if it was made here.
+
+A commit may bring a link in the place of each of these folders, so that the files of a branch would
+land anywhere.  So none of them may be one, and no link is followed.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.safe_text import foreign, quoted
+from interlock.core.safe_text import foreign, printable, quoted
+from interlock.core.validate import quote
 from interlock.errors import BadInput
 from interlock.nouns.merges.calls import branch_name
 from interlock.nouns.merges.git_process import GitFailed
 from interlock.nouns.merges.repository import HEADS, MergeRepository
 from interlock.nouns.reservations.repository import find
 
-_FOLDER = os.path.join(".interlock", "worktrees")
+_FOLDERS = (".interlock", "worktrees")
 _MADE = "interlock"
 """The setting ``branch.NAME.interlock`` says that the branch was made for a worktree here."""
 
@@ -45,7 +50,8 @@ def make(branch: str, folder: str = ".") -> AgentWorktree:
     repository = MergeRepository(folder)
     common = repository.common()
     main = os.path.dirname(common) if os.path.basename(common) == ".git" else common
-    path = os.path.join(main, _FOLDER, keys.encode(name))
+    path = os.path.join(main, *_FOLDERS, keys.encode(name))
+    _make_folders(path)
     try:
         found = repository.refs(name)
         if found.checkout:
@@ -56,7 +62,6 @@ def make(branch: str, folder: str = ".") -> AgentWorktree:
                 )
             if os.path.isdir(path):
                 return AgentWorktree(path=path, branch=name)
-        _ignored(os.path.dirname(os.path.dirname(path)))
         if found.base:
             repository.git("worktree", "add", "-q", "--force", path, name)
         else:
@@ -67,11 +72,31 @@ def make(branch: str, folder: str = ".") -> AgentWorktree:
     return AgentWorktree(path=path, branch=name, made=True)
 
 
-def _ignored(folder: str) -> None:
-    """The folder, in which git sees nothing."""
-    os.makedirs(os.path.join(folder, "worktrees"), mode=0o700, exist_ok=True)
-    with suppress(FileExistsError), open(os.path.join(folder, ".gitignore"), "x") as file:
-        file.write("*\n")
+def _make_folders(path: str) -> None:
+    """Make the folders above a worktree, in which git sees nothing."""
+    above = os.path.dirname(path)
+    own = os.path.dirname(above)
+    try:
+        for folder in (own, above):
+            with suppress(FileExistsError):
+                os.mkdir(folder, 0o700)
+            _require_folder(folder)
+        with suppress(FileNotFoundError):
+            _require_folder(path)
+        with suppress(FileExistsError), open(os.path.join(own, ".gitignore"), "x") as file:
+            file.write("*\n")
+    except OSError as error:
+        raise BadInput(
+            f"{printable(str(error.filename))} cannot be made ({error.strerror}); correct that"
+        ) from None
+
+
+def _require_folder(path: str) -> None:
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        raise BadInput(
+            f"{printable(path)} is a link or a file, which a commit can bring, where worktrees"
+            f" need a folder; remove it: rm {quote(path)}"
+        )
 
 
 def remove(tree: AgentWorktree, into: str, folder: str) -> str:

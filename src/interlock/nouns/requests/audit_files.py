@@ -31,7 +31,9 @@ from typing import Self
 import msgspec
 from msgspec import Struct
 
+from interlock import git_command
 from interlock.core import codec
+from interlock.core.safe_text import printable
 from interlock.core.validate import quote
 from interlock.errors import BadInput
 from interlock.nouns.requests.audit import AuditEntry, audit_day
@@ -81,6 +83,13 @@ class AuditFolder:
         if not os.path.isdir(above):
             raise BadInput(
                 f"there is no folder {above}; make it (mkdir -p {quote(above)}), or name another"
+            )
+        root, real = git_command.upward(above)[-1], os.path.realpath(self.path)
+        in_tree = os.path.lexists(os.path.join(root, ".git"))
+        if in_tree and not os.path.join(real, "").startswith(os.path.realpath(root) + os.sep):
+            raise BadInput(  # a commit may bring a link
+                f"{printable(self.path)} leads out of the work tree, to {printable(real)}; remove"
+                " the link, or name that folder"
             )
         with suppress(FileExistsError):
             os.mkdir(self.path, 0o700)
