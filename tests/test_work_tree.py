@@ -150,6 +150,16 @@ def test_hooks_in_a_clone_deny_edits_and_ask_for_a_person(hostile: Path, tmp_pat
     assert not (tmp_path / "marker").exists()
 
 
+def test_a_git_hook_in_a_clone_asks_for_a_person(hostile: Path, tmp_path: Path) -> None:
+    (hostile / "a.py").write_text("a = 2\n")
+    git(hostile, "add", "a.py")
+    done = Shell(hostile).run("hook", "git", "pre-commit")
+    assert done.status == 1
+    assert "ask the person" in done.err
+    assert "--no-verify" not in done.err
+    assert not (tmp_path / "marker").exists()
+
+
 def test_settings_with_a_foreign_server_join_no_fleet(
     origin: Path, redis_url: str, tmp_path: Path
 ) -> None:
@@ -556,6 +566,17 @@ def test_a_store_that_others_may_write_is_refused_though_it_is_allowed(shop: Pat
     (shop / ".interlock" / "store.db").chmod(0o622)
     done = Shell(shop).run("task", "list")
     assert (done.status, "chmod go-w" in done.err) == (3, True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.parametrize("name", ["store.db", "config.toml"])
+def test_a_file_of_another_user_is_refused_for_root_too(shop: Path, name: str) -> None:
+    path = configured(shop, "")
+    work_tree.allow_settings(str(path), b"")
+    assert Shell(shop).run("task", "list").status == 0
+    os.chown(shop / ".interlock" / name, 12345, 12345)
+    done = Shell(shop).run("task", "list")
+    assert (done.status, "belongs to user 12345" in done.err) == (3, True)
 
 
 # The person.
