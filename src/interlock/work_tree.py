@@ -11,8 +11,8 @@ a store   counts by its path, its device and inode, and a random mark in an exte
           file to the next one; no commit holds an extended attribute.  Where there are no such
           attributes, the device and the inode have to do.
 
-SQLite takes what stands beside the file (``-wal``, ``-shm``, ``-journal``) for a part of it, and
-makes these files again.  So one without the mark counts if git does not track it, and then gets it.
+SQLite takes what stands beside the file (``-wal``, ``-shm``, ``-journal``) for a part of it; there
+``stores.sqlite`` uses only files with the mark of the store.
 
 A file that the user names (``--store``, INTERLOCK_STORE, ``connect(URL)``) needs no entry.
 """
@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 
 import msgspec
 
-from interlock import git_command
+from interlock import file_mark, git_command
 from interlock.core.validate import quote
-from interlock.errors import NotAllowed, NotAllowedYet, StoreGone, StoreUnsuitable
+from interlock.errors import NotAllowed, NotAllowedYet, StoreGone
 from interlock.runtime import allowed
 from interlock.runtime.allowed import SETTINGS, STORES
 
@@ -35,8 +36,7 @@ FOLDER, SHARED = FOLDERS = ".interlock", "interlock"
 FILE = "store.db"
 LARGEST = 1 << 20
 """The most bytes of a file with settings."""
-BESIDE = ("-wal", "-shm", "-journal")
-_MARK = "user.interlock"
+_BESIDE = ("-wal", "-shm", "-journal")
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _PRIME = (1 << 127) - 1
 _ASK = (
@@ -157,14 +157,6 @@ def require_counts(path: str) -> None:
     if not _is_that(entry, found, path):
         raise NotAllowedYet(f"{_replaced(path)}: {_ASK}", path)
     _require_own(found, path, {os.geteuid()}, _OTHERS_WRITE)
-    for beside in (path + suffix for suffix in BESIDE):
-        if os.path.lexists(beside) and not (entry.mark and _mark_of(beside) == entry.mark):
-            if is_tracked(beside):
-                raise StoreUnsuitable(
-                    f"git tracks {beside}, which SQLite would take for a part of the store;"
-                    " check out a branch without it"
-                )
-            _set_mark(beside, entry.mark)
 
 
 def require_there(path: str) -> None:
@@ -207,15 +199,22 @@ def is_replaced(path: str) -> bool:
 
 
 def allow_store(path: str) -> None:
-    """Let the file that stands at a path now count as a store, with what SQLite has beside it."""
+    """Let the file that stands at a path now count as a store, with what SQLite has beside it.
+
+    A mark that it has stays: should this end between two steps, the entry still fits the file.
+    """
     forget_gone()
     path = _canonical(path)
-    found = os.stat(path)
-    mark = os.urandom(16).hex()
-    if not _set_mark(path, mark):
-        mark = ""
-    for suffix in BESIDE:
-        _set_mark(path + suffix, mark)
+    found, real = os.stat(path), os.path.realpath(path)
+    if _log_is_gone(real):
+        with suppress(FileNotFoundError):
+            os.unlink(f"{real}-shm")
+    mark = file_mark.read(real) or os.urandom(16).hex()
+    # Before the file, since SQLite may have them open; and after it, since it may just make them.
+    for suffix in (*_BESIDE, "", *_BESIDE):
+        if not file_mark.write(real + suffix, mark) and not suffix:
+            mark = ""
+            break
     entry = {
         "path": path,
         "device": found.st_dev,
@@ -225,6 +224,22 @@ def allow_store(path: str) -> None:
         "project": _project(path),
     }
     allowed.write(STORES, _name(path), msgspec.json.encode(entry))
+
+
+def wrong_beside(path: str) -> str:
+    """Why a store is refused for what SQLite takes for a part of it; empty if it is not."""
+    real = os.path.realpath(path)
+    mark = file_mark.read(real)
+    for name in (real + suffix for suffix in _BESIDE):
+        if mark and file_mark.read(name) not in (None, mark):
+            tracked = ", and git tracks it" if is_tracked(name) else ""
+            return f"{name} was not made by Interlock{tracked}; it becomes a part of the store"
+    return "its log was removed: the last commits may be lost" if _log_is_gone(real) else ""
+
+
+def _log_is_gone(real: str) -> bool:
+    """Whether foreign hands removed a log: SQLite deletes the index first."""
+    return os.path.lexists(f"{real}-shm") and not os.path.lexists(f"{real}-wal")
 
 
 def forget_gone() -> None:
@@ -276,7 +291,8 @@ def _name(path: str) -> str:
 
 
 def _is_that(entry: StoreEntry, found: os.stat_result, path: str) -> bool:
-    if (found.st_ino, _born(found), _mark_of(path)) != (entry.inode, entry.born, entry.mark):
+    mark = file_mark.read(path, follow=True)
+    if (found.st_ino, _born(found), mark) != (entry.inode, entry.born, entry.mark):
         return False
     # Some file systems number their devices again at each boot.
     return bool(entry.mark) or found.st_dev == entry.device
@@ -315,22 +331,6 @@ def _stat(path: str) -> os.stat_result | None:
 
 def _born(found: os.stat_result) -> float:
     return float(getattr(found, "st_birthtime", 0.0))
-
-
-def _mark_of(path: str) -> str:
-    """The mark of a file; empty if it has none, or if the system knows no such marks."""
-    try:
-        return os.getxattr(path, _MARK).decode("ascii", "replace")
-    except (OSError, AttributeError):
-        return ""
-
-
-def _set_mark(path: str, mark: str) -> bool:
-    try:
-        os.setxattr(path, _MARK, mark.encode())
-    except (OSError, AttributeError):
-        return False
-    return True
 
 
 def _require_own(found: os.stat_result, path: str, owners: set[int], writable: int) -> None:

@@ -112,6 +112,9 @@ def unallowed(folder: str) -> Iterator[Unallowed]:
         work_tree.require_store(store)
     except NotAllowedYet:
         yield Unallowed(store, os.stat(store))
+    else:
+        if work_tree.wrong_beside(store):
+            yield Unallowed(store, os.stat(store))
 
 
 def asked(found: list[Unallowed]) -> bool:
@@ -138,9 +141,10 @@ def _shown(each: Unallowed) -> str:
         return "\n".join([f"settings {path}{tracked}:", *shown]) + "\n"
     age = span(max(time.time() - each.facts.st_mtime, 0))
     facts = f"{each.facts.st_size} bytes, changed {age} ago"
-    other = ""
+    beside = work_tree.wrong_beside(each.path)
+    other = f"; {printable(beside)}" if beside else ""
     if work_tree.is_replaced(each.path):
-        other = "; it is another file than the store that was used here: it was replaced"
+        other += "; it is another file than the store that was used here: it was replaced"
     return f"store {path}: {facts}{tracked}{other}\n"
 
 
