@@ -384,6 +384,7 @@ def test_a_log_that_a_branch_brings_is_not_played_into_the_store(
     for named in ({}, {"INTERLOCK_STORE": f"{poisoned}/.interlock/store.db"}):
         done = Shell(poisoned, **exported, **named).run("task", "list")
         assert (done.status, "not made by Interlock" in done.err) == (4, True), done
+    assert "not made by Interlock" in denied(send("claude", edit(poisoned, "a.py")))
     (poisoned / ".interlock" / "store.db-wal").unlink()
     listed = Shell(poisoned).json("task", "list")[1]["tasks"]
     assert [each["task"] for each in listed] == ["own"]
@@ -419,6 +420,7 @@ def test_a_checkout_that_deletes_the_live_log_is_named_and_a_person_goes_on(
     done = shell.run("task", "list")
     assert (done.status, "last commits may be lost" in done.err) == (4, True), done
     assert "interlock allow" not in done.err
+    assert "last commits may be lost" in denied(send("claude", edit(poisoned, "a.py")))
     status, said = person(poisoned, "allow")
     assert (status, "last commits may be lost" in said) == (0, True)
     listed = shell.json("task", "list")[1]["tasks"]

@@ -246,7 +246,7 @@ def test_processes_that_are_killed_at_any_moment_leave_no_store_that_is_refused(
         for process in several:
             process.read_line()
         for process in several:
-            for _ in range(random.randrange(200)):
+            for _ in range(random.randrange(20_000)):
                 os.stat(marked)
             process.kill()
         assert keys(marked) == {"k/own"}

@@ -272,7 +272,7 @@ def _make_logs(path: str, mark: str) -> None:
 
 
 def mark_logs(path: str) -> None:
-    """Mark the log that SQLite has just made beside a store that got its mark meanwhile."""
+    """Mark the log that SQLite has made beside a store whose mark is younger than its opening."""
     if mark := file_mark.read(path):
         for suffix in LOGS:
             file_mark.write(path + suffix, mark)
