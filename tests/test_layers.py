@@ -10,7 +10,7 @@ import interlock
 
 ROOT = Path(interlock.__file__).parent
 
-FOUNDATION = {"errors", "version", "clock", "steps", "threads", "git_command"}
+FOUNDATION = {"errors", "version", "clock", "steps", "threads", "git_command", "file_mark"}
 """What anything may import."""
 BELOW_CLIENTS = FOUNDATION | {
     "check_record", "client_context", "core", "nouns", "registry", "store_location", "runtime",
@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "steps": {"store"},
     "threads": set[str](),
     "git_command": set[str](),
+    "file_mark": set[str](),
     "registry": {"runtime"},
     "guard": {"nouns"},
     "outcomes": {"core", "nouns", "runtime"},
@@ -58,7 +59,7 @@ MAY_IMPORT = {
     },
     "settings": {"core", "errors"},
     "store_location": {"errors", "git_command", "settings", "stores", "work_tree"},
-    "work_tree": {"core", "errors", "git_command", "runtime"},
+    "work_tree": {"core", "errors", "file_mark", "git_command", "runtime"},
     "client_context": BELOW_CLIENTS,
     "client_setup": BELOW_CLIENTS,
     "client": BELOW_CLIENTS

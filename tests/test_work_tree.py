@@ -12,10 +12,11 @@ import pytest
 from tests.faces.hooks.hosts import denied, edit, event, git, send
 from tests.faces.shell import COMMAND, Shell
 from tests.person import at_a_terminal
+from tests.processes.helpers import ProcessGroup
 
 import interlock
 from interlock import store_location, work_tree
-from interlock.errors import NotAllowedYet, StoreGone, StoreUnsuitable
+from interlock.errors import NotAllowedYet, StoreGone
 from interlock.runtime import allowed
 
 HOOK = "#!/bin/sh\ntouch {marker}\n"
@@ -506,7 +507,7 @@ def test_a_file_that_got_the_inode_of_the_store_is_not_the_store(shop: Path) -> 
 def test_without_extended_attributes_the_device_and_the_inode_decide(
     origin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no(*_: object) -> bytes:
+    def no(*_: object, **__: object) -> bytes:
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(os, "setxattr", no)
@@ -522,18 +523,81 @@ def test_without_extended_attributes_the_device_and_the_inode_decide(
         store_location.find_store(str(origin))
 
 
-@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
-def test_a_log_that_git_tracks_is_not_played_into_the_store(shop: Path, suffix: str) -> None:
-    place = shop / ".interlock" / f"store.db{suffix}"
-    place.write_bytes(b"planted")
-    git(shop, "add", "-f", str(place))
-    with pytest.raises(StoreUnsuitable, match="git tracks"):
-        store_location.find_store(str(shop))
+@pytest.fixture
+def poisoned(shop: Path) -> Path:
+    """A repository whose branch ``log`` tracks the log of another store, with every page."""
+    with ProcessGroup("tests.stores.sqlite.store_programs") as programs:
+        programs.start("leave_log", shop.parent / "another.db").finish()
+    git(shop, "checkout", "-qb", "log")
+    log = shop / ".interlock" / "store.db-wal"
+    (shop.parent / "another.db-wal").rename(log)
+    git(shop, "add", "-f", str(log))
+    git(shop, "commit", "-qm", "log")
+    git(shop, "checkout", "-q", "main")
+    assert not log.exists()
+    return shop
+
+
+@pytest.mark.parametrize(
+    ("words", "exported"),
+    [
+        ((), {}),
+        (("reset", "-q", "main"), {}),
+        (("rm", "-q", "--cached", ".interlock/store.db-wal"), {}),
+        ((), {"PATH": "/nonexistent"}),
+        ((), {"GIT_DIR": "/nonexistent"}),
+    ],
+)
+def test_a_log_that_a_branch_brings_is_not_played_into_the_store(
+    poisoned: Path, words: tuple[str, ...], exported: dict[str, str]
+) -> None:
+    git(poisoned, "checkout", "-q", "log")
+    if words:
+        git(poisoned, *words)
+    for named in ({}, {"INTERLOCK_STORE": f"{poisoned}/.interlock/store.db"}):
+        done = Shell(poisoned, **exported, **named).run("task", "list")
+        assert (done.status, "not made by Interlock" in done.err) == (4, True), done
+    assert "not made by Interlock" in denied(send("claude", edit(poisoned, "a.py")))
+    (poisoned / ".interlock" / "store.db-wal").unlink()
+    listed = Shell(poisoned).json("task", "list")[1]["tasks"]
+    assert [each["task"] for each in listed] == ["own"]
+
+
+def test_a_person_may_take_a_log_over_that_a_killed_program_left(shop: Path) -> None:
+    place = shop / ".interlock" / "store.db"
+    with ProcessGroup("tests.stores.sqlite.store_programs") as programs:
+        other = programs.start("read_on", place)  # it opens the file as any program may
+        assert other.read_line() == "reading"
+        other.kill()
     assert Shell(shop).run("task", "list").status == 4
-    assert place.read_bytes() == b"planted"
-    git(shop, "rm", "-qf", "--cached", str(place))
-    place.unlink()
-    assert Shell(shop).run("task", "list").status == 0
+    status, said = person(shop, "allow")
+    assert (status, "store.db-wal was not made by Interlock" in said) == (0, True)
+    listed = Shell(shop).json("task", "list")[1]["tasks"]
+    assert [each["task"] for each in listed] == ["own"]
+    assert person(shop, "allow", answer="")[0] == 0
+
+
+def test_a_checkout_that_deletes_the_live_log_is_named_and_a_person_goes_on(
+    poisoned: Path,
+) -> None:
+    place = poisoned / ".interlock" / "store.db"
+    with ProcessGroup("tests.stores.sqlite.store_programs") as programs:
+        live = programs.start("keep_open", place)
+        live.read_line()
+        git(poisoned, "checkout", "-q", "log")
+        git(poisoned, "checkout", "-q", "main")
+        live.kill()
+    shell = Shell(poisoned, INTERLOCK_AGENT="ada")
+    with pytest.raises(StoreGone, match="the log of the store"):
+        interlock.connect(place)
+    done = shell.run("task", "list")
+    assert (done.status, "last commits may be lost" in done.err) == (4, True), done
+    assert "interlock allow" not in done.err
+    assert "last commits may be lost" in denied(send("claude", edit(poisoned, "a.py")))
+    status, said = person(poisoned, "allow")
+    assert (status, "last commits may be lost" in said) == (0, True)
+    listed = shell.json("task", "list")[1]["tasks"]
+    assert [each["task"] for each in listed] == ["own"]
 
 
 def test_a_new_store_takes_no_log_in_that_stood_there_before(origin: Path) -> None:

@@ -11,8 +11,8 @@ a store   counts by its path, its device and inode, and a random mark in an exte
           file to the next one; no commit holds an extended attribute.  Where there are no such
           attributes, the device and the inode have to do.
 
-SQLite takes what stands beside the file (``-wal``, ``-shm``, ``-journal``) for a part of it, and
-makes these files again.  So one without the mark counts if git does not track it, and then gets it.
+SQLite takes what stands beside the file (``-wal``, ``-shm``, ``-journal``) for a part of it; there
+``stores.sqlite`` uses only files with the mark of the store.
 
 A file that the user names (``--store``, INTERLOCK_STORE, ``connect(URL)``) needs no entry.
 """
@@ -21,14 +21,15 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from interlock import git_command
+from interlock import file_mark, git_command
 from interlock.core.safe_text import foreign
 from interlock.core.validate import quote
-from interlock.errors import NotAllowed, NotAllowedYet, StoreGone, StoreUnsuitable
+from interlock.errors import NotAllowed, NotAllowedYet, StoreGone
 from interlock.runtime import allowed
 from interlock.runtime.allowed import SETTINGS, STORES
 
@@ -37,8 +38,7 @@ FOLDER, SHARED = FOLDERS = ".interlock", "interlock"
 FILE = "store.db"
 LARGEST = 1 << 14
 """The most bytes of a file with settings."""
-BESIDE = ("-wal", "-shm", "-journal")
-_MARK = "user.interlock"
+_BESIDE = ("-wal", "-shm", "-journal")
 _LONGEST = 4096
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _PRIME = (1 << 127) - 1
@@ -207,7 +207,7 @@ def require_counts(path: str) -> None:
             return
         _require_own(found, path, {os.geteuid()}, _OTHERS_WRITE)
         what = f"the store {foreign(path, _LONGEST)}"
-        if _mark_of(path):
+        if file_mark.read(path):
             raise NotAllowedYet(f"{what} was allowed at another place: {_ASK}", path)
         raise NotAllowedYet(
             f"{what} was not allowed on this machine, and the work tree may have brought it along:"
@@ -217,14 +217,6 @@ def require_counts(path: str) -> None:
     if not _is_that(entry, found, path):
         raise NotAllowedYet(f"{_replaced(path)}: {_ASK}", path)
     _require_own(found, path, {os.geteuid()}, _OTHERS_WRITE)
-    for beside in (path + suffix for suffix in BESIDE):
-        if os.path.lexists(beside) and not (entry.mark and _mark_of(beside) == entry.mark):
-            if is_tracked(beside):
-                raise StoreUnsuitable(
-                    f"git tracks {beside}, which SQLite would take for a part of the store;"
-                    " check out a branch without it"
-                )
-            _set_mark(beside, entry.mark)
 
 
 def require_there(path: str) -> None:
@@ -278,19 +270,22 @@ def is_replaced(path: str) -> bool:
 
 
 def allow_store(path: str) -> None:
-    """Let the file that stands at a path now count as a store, with what SQLite has beside it."""
+    """Let the file that stands at a path now count as a store, with what SQLite has beside it.
+
+    A mark that it has stays: should this end between two steps, the entry still fits the file.
+    """
     forget_gone()
     path = _canonical(path)
-    found = os.stat(path)
-    mark = _marked(path, _mark_of(path))
-    for suffix in BESIDE:
-        _set_mark(path + suffix, mark)
+    found, real = os.stat(path), os.path.realpath(path)
+    if _log_is_gone(real):
+        with suppress(FileNotFoundError):
+            os.unlink(f"{real}-shm")
     StoreEntry(
         path=path,
         device=found.st_dev,
         inode=found.st_ino,
         born=_born(found),
-        mark=mark,
+        mark=_marked(real, file_mark.read(real) or ""),
         project=_project(path),
     ).write()
 
@@ -307,7 +302,27 @@ def allow_next(path: str, file: str) -> None:
 def _marked(path: str, mark: str) -> str:
     """Give a file this mark, or a new one; empty where the file system has none."""
     mark = mark or os.urandom(16).hex()
-    return mark if _set_mark(path, mark) else ""
+    # Before the file, since SQLite may have them open; and after it, since it may just make them.
+    for suffix in (*_BESIDE, "", *_BESIDE):
+        if not file_mark.write(path + suffix, mark) and not suffix:
+            return ""
+    return mark
+
+
+def wrong_beside(path: str) -> str:
+    """Why a store is refused for what SQLite takes for a part of it; empty if it is not."""
+    real = os.path.realpath(path)
+    mark = file_mark.read(real)
+    for name in (real + suffix for suffix in _BESIDE):
+        if mark and file_mark.read(name) not in (None, mark):
+            tracked = ", and git tracks it" if is_tracked(name) else ""
+            return f"{name} was not made by Interlock{tracked}; it becomes a part of the store"
+    return "its log was removed: the last commits may be lost" if _log_is_gone(real) else ""
+
+
+def _log_is_gone(real: str) -> bool:
+    """Whether foreign hands removed a log: SQLite deletes the index first."""
+    return os.path.lexists(f"{real}-shm") and not os.path.lexists(f"{real}-wal")
 
 
 def forget_gone() -> None:
@@ -375,7 +390,7 @@ def _name(path: str) -> str:
 
 
 def _is_that(entry: StoreEntry, found: os.stat_result, path: str) -> bool:
-    if _mark_of(path) != entry.mark:
+    if file_mark.read(path, follow=True) != entry.mark:
         return False
     if found.st_ino == entry.coming:
         return True
@@ -418,22 +433,6 @@ def _stat(path: str) -> os.stat_result | None:
 
 def _born(found: os.stat_result) -> float:
     return float(getattr(found, "st_birthtime", 0.0))
-
-
-def _mark_of(path: str) -> str:
-    """The mark of a file; empty if it has none, or if the system knows no such marks."""
-    try:
-        return os.getxattr(path, _MARK).decode("ascii", "replace")
-    except (OSError, AttributeError):
-        return ""
-
-
-def _set_mark(path: str, mark: str) -> bool:
-    try:
-        os.setxattr(path, _MARK, mark.encode())
-    except (OSError, AttributeError):
-        return False
-    return True
 
 
 def _require_own(found: os.stat_result, path: str, owners: set[int], writable: int) -> None:

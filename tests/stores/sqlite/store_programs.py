@@ -6,6 +6,7 @@ import codecs
 import ctypes
 import os
 import platform
+import select
 import signal
 import statistics
 import struct
@@ -394,6 +395,36 @@ def fork_unseen(path: str) -> None:
     answer = store.transact(increase)
     say("parent", answer and answer.revision)
     store.close()
+
+
+def keep_open(path: str) -> None:
+    """Have a store open until told otherwise."""
+    store = SQLiteStore(path, create=False)
+    say("open")
+    wait()
+    store.close()
+
+
+def leave_log(path: str) -> None:
+    """Leave a log with every page behind, as if this had been killed."""
+    SQLiteStore(path).transact(lambda _: put("k/evil"))
+    db = apsw.Connection(path)
+    db.wal_autocheckpoint(0)
+    db.execute("VACUUM")
+    os._exit(0)
+
+
+def open_and_close(path: str) -> None:
+    """Open and close a store until the input ends; say which error came, if one did."""
+    say("begun")
+    ends = time.monotonic() + 60
+    while time.monotonic() < ends:
+        store = SQLiteStore(path, create=False)
+        store.transact(increase)
+        store.close()
+        if select.select([sys.stdin], [], [], 0)[0]:
+            say("done")
+            return
 
 
 def forbid_sockets() -> None:

@@ -121,7 +121,7 @@ def unallowed(folder: str) -> Unallowed | None:
                 work_tree.require_store(store)
             except NotAllowedYet:
                 return Unallowed(store, os.stat(store))
-            return None
+            return Unallowed(store, os.stat(store)) if work_tree.wrong_beside(store) else None
         if store is not None and work_tree.is_gone(store):
             return Unallowed(store, None)
         if url is not None:
@@ -145,9 +145,10 @@ def _shown(each: Unallowed) -> str:
         return "\n".join([f"settings {path}{tracked}:", *shown]) + "\n"
     age = span(max(time.time() - each.facts.st_mtime, 0))
     facts = f"{each.facts.st_size} bytes, changed {age} ago"
-    other = ""
+    beside = work_tree.wrong_beside(each.path)
+    other = f"; {printable(beside)}" if beside else ""
     if work_tree.is_replaced(each.path):
-        other = "; it is another file than the store that was used here: it was replaced"
+        other += "; it is another file than the store that was used here: it was replaced"
     return f"store {path}: {facts}{tracked}{other}\n"
 
 

@@ -23,7 +23,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import TypedDict
 
 import apsw
@@ -34,6 +34,7 @@ from interlock.errors import (
     NotAllowed,
     StoreBusy,
     StoreDamaged,
+    StoreGone,
     StoreMissing,
     StoreNewer,
     StoreReadOnly,
@@ -218,7 +219,7 @@ def _highest(store: str) -> int:
             alone = db.pragma("journal_mode", "delete") == "delete"
     except (apsw.BusyError, apsw.LockedError):
         raise _in_use(store) from None
-    except (apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError, StoreDamaged):
+    except (apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError, StoreDamaged, StoreGone):
         alone, revision = not _users(store), 0
     if not alone:
         raise _in_use(store)
@@ -283,14 +284,15 @@ def _replace(part: str, store: str, *, keep: bool) -> str:
     """Put the new file in the place of the store; returns the other name of the old one."""
     os.chmod(part, 0o600)
     _synchronize(part)
-    if not keep:
-        _place(part, store, force=False)
-        return ""
-    kept = _kept_name(store)
-    os.link(store, kept)
-    for beside in ("-wal", "-shm", "-journal"):
+    kept = _kept_name(store) if keep else ""
+    if keep:
+        os.link(store, kept)
+    for beside in files.BESIDE:  # also of a store that is gone: SQLite would play the log
         with suppress(FileNotFoundError):
             os.unlink(store + beside)
+    if not keep:
+        _place(part, store, force=False)
+        return kept
     os.replace(part, store)
     _synchronize(os.path.dirname(store))
     _retire(kept, store)
@@ -321,20 +323,21 @@ def _ours(path: str, *, reads: bool = False) -> apsw.Connection:
 
     ``reads`` is for a file that no process changes: nothing is written there or beside it.
     """
-    if reads:
-        from urllib.parse import quote
+    with nullcontext() if reads else files.own_logs(path):
+        if reads:
+            from urllib.parse import quote
 
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        db = apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags)
-    else:
-        db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
-        db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-        db.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
-        schema.refuse_foreign(db, path)
-    except BaseException:
-        db.close()
-        raise
+            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            db = apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags)
+        else:
+            db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+            db.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+            schema.refuse_foreign(db, path)
+        except BaseException:
+            db.close()
+            raise
     return db
 
 
@@ -374,7 +377,7 @@ def _alone(part: str) -> Iterator[None]:
 
 
 def _remove_beside(part: str) -> None:
-    for beside in ("-wal", "-shm", "-journal"):
+    for beside in files.BESIDE:
         with suppress(FileNotFoundError):
             os.unlink(part + beside)
     shutil.rmtree(part + files.SIDE, ignore_errors=True)

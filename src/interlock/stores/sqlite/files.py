@@ -16,13 +16,19 @@ import os
 import re
 import stat
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
-from interlock.errors import StoreFull, StoreMissing, StoreReadOnly, StoreUnsuitable
+import apsw
 
-if TYPE_CHECKING:
-    import apsw
+from interlock import file_mark
+from interlock.errors import (
+    StoreFull,
+    StoreGone,
+    StoreMissing,
+    StoreReadOnly,
+    StoreUnsuitable,
+)
 
 REFUSED = {
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "drvfs", "glusterfs", "gfs2", "gpfs",
@@ -35,6 +41,12 @@ VOLATILE = {"tmpfs", "ramfs"}
 FULL = {errno.ENOSPC, errno.EDQUOT}
 """What a system says when there is no room left."""
 _ROOM = 64 * 1024
+LOGS = ("-wal", "-shm")
+"""What SQLite makes beside a store that is open, in this order; it deletes the last one first."""
+BESIDE = (*LOGS, "-journal")
+"""What SQLite takes for a part of a store."""
+CLOSING, LOCKED = 1.0, 10.0
+"""Seconds in which another program may close a store, or let others in."""
 LOOK = 0.1
 """Seconds between two looks at the files that no commit or read asks for."""
 _MOUNTS = "/proc/self/mountinfo"
@@ -43,6 +55,8 @@ _FIXED, _COUNTS, _APPLICATION = slice(24), slice(24, 32), slice(68, 72)
 """Where the header of the file keeps what never changes while it is in use, its change counter
 with its number of pages, and the mark of the program that it belongs to."""
 _UNMARKED = bytes(4)
+_WRITTEN_BY, _BY_LOG = slice(18, 20), b"\2\2"
+"""How the file is written: through a log."""
 _SECOND, _GRAIN = 1_000_000_000, 100_000_000
 _TRIES, _PAUSE = 5, 0.002
 _ESCAPED = r"\\([0-7]{3})"
@@ -116,7 +130,7 @@ def _refuse_foreign(path: str) -> None:
     """
     folder = os.path.dirname(path)
     shared = os.path.isdir(folder) and bool(os.stat(folder).st_mode & stat.S_IWOTH)
-    for name in (path, path + "-wal", path + "-shm", path + "-journal"):
+    for name in (path, *(path + suffix for suffix in BESIDE)):
         try:
             owner = os.lstat(name).st_uid
         except OSError:
@@ -179,6 +193,89 @@ def identity(path: str) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return found.st_dev, found.st_ino
+
+
+@contextmanager
+def own_logs(path: str) -> Iterator[bool]:
+    """While the first connection is opened: what SQLite has beside the store is of Interlock.
+
+    Yields whether the store has a mark; a commit of others may have written files beside one.  Then
+    the connection reads once before this ends, which opens the log.  Until then we have the lock of
+    a reader, through SQLite itself: closing a descriptor of our own would drop its locks.  With
+    that lock no program deletes the log as the last that closes the store.  So SQLite finds the
+    files that were looked at or made here, and no moment to be killed leaves one without a mark.
+    """
+    lock = _locked(path)
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            lock.xClose()
+
+
+def _locked(path: str) -> apsw.VFSFile | None:
+    started = time.monotonic()
+    while mark := file_mark.read(path):  # again each time: a restore replaces the file
+        lock = apsw.VFSFile("", path, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0])
+        try:
+            lock.xLock(apsw.SQLITE_LOCK_SHARED)
+            _require_marked(path, mark)
+            if lock.xFileSize() >= _HEADER and lock.xRead(_HEADER, 0)[_WRITTEN_BY] == _BY_LOG:
+                _make_logs(path, mark)
+        except BaseException as error:
+            lock.xClose()
+            patience = {apsw.BusyError: LOCKED, StoreGone: CLOSING, StoreUnsuitable: CLOSING}
+            if time.monotonic() - started > patience.get(type(error), 0.0):
+                raise
+        else:
+            return lock
+        time.sleep(_PAUSE)
+    return None
+
+
+def _require_marked(path: str, mark: str) -> None:
+    """Raise unless all that SQLite takes for a part of a store has its mark.
+
+    An empty file, too: it may stand where a log was that other processes have open.
+    """
+    found = {suffix: file_mark.read(path + suffix) for suffix in BESIDE}
+    for suffix, has in found.items():
+        if has not in (None, mark):
+            raise StoreUnsuitable(
+                f"{path}{suffix} was not made by Interlock: SQLite would take it for a part of the"
+                " store; close other programs that use the store, and check out a branch that does"
+                " not track it"
+            )
+    if found["-shm"] is not None and found["-wal"] is None:
+        raise StoreGone(
+            f"{path}-wal, the log of the store, was removed while it was in use, as a checkout does"
+            " with a file that another branch tracks: the last commits may be lost; restore a"
+            " backup (interlock store restore FILE --force), or let a person decide to go on"
+            " without them",
+            path,
+        )
+
+
+def _make_logs(path: str, mark: str) -> None:
+    try:
+        owner = os.stat(path)
+        for suffix in LOGS:
+            if not os.path.lexists(path + suffix):
+                file_mark.make(path + suffix, mark, (owner.st_uid, owner.st_gid))
+    except OSError as error:
+        if error.errno in FULL:
+            raise full(path) from None
+        raise StoreReadOnly(
+            f"no file can be made beside {path} ({error.strerror}); change the permissions of its"
+            " folder"
+        ) from None
+
+
+def mark_logs(path: str) -> None:
+    """Mark the log that SQLite has made beside a store whose mark is younger than its opening."""
+    if mark := file_mark.read(path):
+        for suffix in LOGS:
+            file_mark.write(path + suffix, mark)
 
 
 class OpenFiles:

@@ -33,7 +33,7 @@ from interlock.errors import (
     StoreTrouble,
     StoreUnsuitable,
 )
-from interlock.stores.sqlite.files import away, beginning, full, no_room
+from interlock.stores.sqlite.files import away, beginning, full, mark_logs, no_room, own_logs
 
 if TYPE_CHECKING:
     Migration = Callable[[apsw.Connection], None]
@@ -78,6 +78,19 @@ def open_connection(path: str) -> apsw.Connection:
     db.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
     # Else SQLite prepares the query of a range again for each range, with the same plan.
     db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    return db
+
+
+def open_first(path: str) -> apsw.Connection:
+    """The first connection of a process, beside no file that a commit may have written."""
+    with own_logs(path) as marked:
+        db = open_connection(path)
+        try:
+            if marked:
+                db.pragma("user_version")
+        except BaseException:
+            db.close()
+            raise
     return db
 
 
@@ -146,6 +159,7 @@ def _establish(
         )
     db.execute("BEGIN IMMEDIATE")
     with _transaction(db):
+        mark_logs(path)
         found, application = _marks(db)
         if application == APPLICATION and found == target:
             return

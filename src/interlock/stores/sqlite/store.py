@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import apsw
 
+from interlock import file_mark
 from interlock.errors import (
     OutcomeUnknown,
     StoreClosed,
@@ -429,11 +430,15 @@ class SQLiteStore(BlockingStore):
         """After a fork, in the parent: open the connections again."""
         if self._resting:
             with suppress(apsw.Error):  # the next call meets the error, and reports it
-                db = schema.open_connection(self.path)
-                schema.configure(db)
-                self._engine.attach(db)
-                with suppress(StoreMissing):
-                    self._files.begin(db)
+                try:
+                    db = schema.open_first(self.path)
+                except StoreTrouble as error:
+                    self._files.gone = self._files.gone or str(error)
+                else:
+                    schema.configure(db)
+                    self._engine.attach(db)
+                    with suppress(StoreMissing):
+                        self._files.begin(db)
             self._resting = False
             self._reading.release()
             self._writer.using.release()
@@ -471,13 +476,16 @@ class SQLiteStore(BlockingStore):
             time.sleep(_RESTORE)
 
     def _connect_once(self) -> apsw.Connection:
-        db = schema.open_connection(self.path)
+        marked = file_mark.read(self.path)
+        db = schema.open_first(self.path)
         try:
             schema.configure(db)
             schema.establish(db, self.path)
             self._begin_boot(db)
             self.mark_at_opening = ReadConnection(db).standing()[1]
             self._files.begin(db)
+            if not marked:
+                files.mark_logs(self.path)
         except BaseException:
             db.close()
             raise
