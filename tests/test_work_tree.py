@@ -691,6 +691,25 @@ def test_a_coding_agent_and_a_script_allow_nothing(
     refused(Shell(origin))
 
 
+def test_at_a_terminal_doctor_asks_and_a_store_that_is_gone_has_its_ways_named(
+    origin: Path,
+) -> None:
+    assert Shell(origin).run("init").status == 0
+    path = configured(origin, "")
+    work_tree.allow_settings(str(path), b"")
+    path.write_text("# other\n")
+    assert "were changed after they were allowed" in refused(Shell(origin))
+    status, said = person(origin, "doctor")
+    assert (status, said.count("[y/N]")) == (0, 1), said
+    shutil.rmtree(origin / ".interlock")
+    work_tree.forget_settings(str(path))
+    status, said = person(origin, "lock", "list")
+    assert status == 4
+    for way in ("interlock store restore", "interlock init", "interlock allow"):
+        assert way in said
+        assert way not in Shell(origin).run("lock", "list").err
+
+
 def test_a_permission_is_taken_back(origin: Path) -> None:
     assert Shell(origin).run("init").status == 0
     configured(origin, "")
@@ -710,6 +729,8 @@ def test_a_list_that_cannot_be_written_is_said_with_how_to_go_on(origin: Path) -
     assert (done.status, done.out.startswith("created")) == (0, True)
     name = done.err.partition("INTERLOCK_STORE=")[2].strip()
     assert "cannot be used" in done.err
+    shell.exported["INTERLOCK_ALLOWED_DIR"] = str(origin.parent / "list")
+    assert "was not allowed on this machine" in refused(shell, "init")
     shell.exported["INTERLOCK_STORE"] = name
     assert shell.run("lock", "list").status == 0
 

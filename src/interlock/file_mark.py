@@ -6,6 +6,7 @@ Where the system or the file system has no such attributes, no file has a mark.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 _NAME = "user.interlock"
 
@@ -27,6 +28,12 @@ def write(path: str, mark: str) -> bool:
     except (OSError, AttributeError):
         return False
     return True
+
+
+def remove(path: str) -> None:
+    """Take the mark off a file, if it has one."""
+    with suppress(OSError, AttributeError):
+        os.removexattr(path, _NAME, follow_symlinks=False)
 
 
 def make(path: str, mark: str, owner: tuple[int, int]) -> None:

@@ -133,6 +133,8 @@ def allowed_settings(path: str) -> bytes | None:
     what = f"the settings in {foreign(path, _LONGEST)}"
     if data is None:
         raise NotAllowedYet(f"{what} were removed, as a checkout does: {_ASK}", path)
+    if path in known:
+        raise NotAllowedYet(f"{what} were changed after they were allowed: {_ASK}", path)
     raise NotAllowedYet(
         f"{what} were not allowed on this machine, and the work tree may have brought them along:"
         f" {_ASK}",
@@ -280,14 +282,21 @@ def allow_store(path: str) -> None:
     if _log_is_gone(real):
         with suppress(FileNotFoundError):
             os.unlink(f"{real}-shm")
-    StoreEntry(
-        path=path,
-        device=found.st_dev,
-        inode=found.st_ino,
-        born=_born(found),
-        mark=_marked(real, file_mark.read(real) or ""),
-        project=_project(path),
-    ).write()
+    before = file_mark.read(real) or ""
+    try:
+        StoreEntry(
+            path=path,
+            device=found.st_dev,
+            inode=found.st_ino,
+            born=_born(found),
+            mark=_marked(real, before),
+            project=_project(path),
+        ).write()
+    except NotAllowed:
+        if not before:
+            for suffix in ("", *_BESIDE):
+                file_mark.remove(real + suffix)
+        raise
 
 
 def allow_next(path: str, file: str) -> None:

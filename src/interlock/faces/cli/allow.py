@@ -15,8 +15,8 @@ from typing import NamedTuple
 from interlock import store_location, work_tree
 from interlock.core.safe_text import foreign, printable
 from interlock.core.validate import span
-from interlock.errors import NotAllowed, NotAllowedYet
-from interlock.faces.cli.command import answer
+from interlock.errors import NotAllowed, NotAllowedYet, StoreGone
+from interlock.faces.cli.command import answer, note
 from interlock.faces.cli.connect import agent_variable
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.fleet.noun import AllowRequest, WorkTreeAllowed, WorkTreeDenied
@@ -61,11 +61,15 @@ def allow(parsed: Parsed) -> int:
     return answer(parsed, WorkTreeAllowed(folder=folder, files=tuple(_asked_for(folder))))
 
 
-def asked_after(error: NotAllowedYet) -> bool:
+def asked_after(error: NotAllowedYet | StoreGone) -> bool:
     """Ask the person at the terminal after a refusal; returns whether that is allowed now."""
-    try:
-        require_person()
-    except NotAllowed:
+    if not is_person():
+        return False
+    if isinstance(error, StoreGone):  # there are several ways, and none is the next one for sure
+        note(
+            "to restore a backup: interlock store restore FILE; to start over: interlock init; to"
+            " go on without Interlock here: interlock allow"
+        )
         return False
     return bool(_asked_for(os.path.dirname(os.path.dirname(error.path))))
 
@@ -81,6 +85,15 @@ def _asked_for(folder: str) -> list[str]:
         each.allow()
         files.append(each.path)
     return files
+
+
+def is_person() -> bool:
+    """Whether a person runs this command at a terminal."""
+    try:
+        require_person()
+    except NotAllowed:
+        return False
+    return True
 
 
 def require_person() -> None:

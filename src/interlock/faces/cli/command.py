@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from interlock import registry
 from interlock.core.safe_text import one_line, printable
-from interlock.errors import BadInput, InterlockError, NotAllowedYet
+from interlock.errors import BadInput, InterlockError, NotAllowedYet, StoreGone
 from interlock.faces.cli.parse import Parsed, parse, split
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _allowed(argv: Sequence[str]) -> int:
     """Carry a command out, after a person at the terminal allowed what the work tree has."""
     try:
         return _run(argv)
-    except NotAllowedYet as error:
+    except (NotAllowedYet, StoreGone) as error:
         from interlock.faces.cli.allow import asked_after
 
         if not asked_after(error):

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from interlock import store_location, work_tree
 from interlock.core import validate
 from interlock.core.safe_text import printable, quoted
-from interlock.errors import BadInput, InterlockError, NotAllowed, StoreReadOnly
+from interlock.errors import BadInput, InterlockError, NotAllowed, NotAllowedYet, StoreReadOnly
 from interlock.faces.cli import command
-from interlock.faces.cli.allow import refuse_coding_agent
+from interlock.faces.cli.allow import is_person, refuse_coding_agent
 from interlock.faces.cli.command import (
     Stopped,
     Unwritten,
@@ -210,6 +210,8 @@ def _checks(parsed: Parsed) -> Iterator[Finding]:
             yield from drive(examine_store(fleet.context), fleet.store)
             yield from hook_findings(fleet)
     except InterlockError as error:
+        if isinstance(error, NotAllowedYet) and is_person():  # who is asked, as by each command
+            raise
         yield error_finding("store", error)
 
 
