@@ -114,6 +114,13 @@ def test_the_primer_names_agents_files_and_holders_in_quotes(shop: Path, count: 
         other.close()
 
 
+def test_a_type_that_is_called_like_a_kind_is_no_message_of_that_kind(shop: Path) -> None:
+    with fleet(shop, FIRST), fleet(shop) as bob:
+        assert bob.messages.share(FIRST, "stop", {"x": 1})
+        text = batch(shop)
+    assert "share of type 'stop' from" in text
+
+
 def test_a_refused_commit_names_file_and_holder_in_quotes(
     shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,14 +16,15 @@ from tests.faces.http.test_mcp import begin, call
 from tests.faces.shell import Shell, until
 
 from interlock.errors import BadInput
+from interlock.faces.http import app, events, mcp, routes
 from interlock.faces.http import clients as clients_module
-from interlock.faces.http import events, mcp, routes
-from interlock.faces.http.access import Access, Caller, Refused
+from interlock.faces.http.access import Access, Caller, Refused, StoreTokens
 from interlock.faces.http.clients import Clients
 from interlock.faces.http.events import EventFeed, EventRing, RingEvent
 from interlock.faces.http.mcp import McpSessions
 from interlock.faces.http.operations import endpoints
 from interlock.faces.http.routes import Routes
+from interlock.faces.http.shares import SHARE
 from interlock.faces.mcp.agent import ConnectedAgent
 from interlock.faces.mcp.protocol import ToolCall
 from interlock.faces.mcp.tools import ToolSet
@@ -137,7 +138,7 @@ def test_a_session_that_was_swept_says_so_with_the_next_answer(models: McpSessio
 def test_one_caller_does_not_use_up_the_sessions_of_all(
     models: McpSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp, "MOST_OF_CALLER", 2)
+    monkeypatch.setattr(mcp, "MOST", 4)
     for number in range(5):
         said(models, message("ping"), agent=f"ada/{number}")  # the idle ones make room
     for name in ("a", "b"):
@@ -146,6 +147,44 @@ def test_one_caller_does_not_use_up_the_sessions_of_all(
         said(models, message("ping"), agent="ada/c")
     assert said(models, message("ping"), Caller("act", "eve"))["result"] == {}
     models.sweep(-1)
+
+
+def test_callers_that_may_only_look_use_up_no_sessions(
+    models: McpSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp, "MOST", 4)
+    for name in ("eve", "mal"):
+        for number in range(5):
+            said(models, message("ping"), Caller("read", name), agent=f"{name}/{number}")
+    for name in ("ada/a", "ada/b"):
+        assert "error" not in said(models, tool("inbox"), agent=name)
+    models.sweep(-1)
+
+
+def test_one_caller_does_not_take_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "MOST_QUEUED", 4)
+    clients = Clients(MemoryStore)
+    web = app.WebServer(clients, Access(agent="maria", tokens=StoreTokens(clients)))
+    going = threading.Event()
+
+    async def asked(who: str, count: int) -> list[object]:
+        SHARE.set(who)
+        calls = [web.in_thread(lambda: going.wait(60)) for _ in range(count)]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    async def both() -> tuple[list[object], list[object]]:
+        many = asyncio.create_task(asked("mal", 20))
+        await asyncio.sleep(0)
+        one = asyncio.create_task(asked("ada", 1))
+        asyncio.get_running_loop().call_later(0.05, going.set)
+        return await many, await one
+
+    many, one = asyncio.run(both())
+    refused = [each for each in many if isinstance(each, Refused)]
+    assert len(refused) == 20 - (app.QUICK + 4) // 2
+    assert all("the other" in str(each) for each in refused)
+    assert one == [True]
+    web.close()
 
 
 def test_models_sign_with_the_key_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from interlock.faces.http.parts import Parts, Work, works
 from interlock.faces.http.replies import error_reply, failed, no_method, no_route
 from interlock.faces.http.routes import Routes
 from interlock.faces.http.sessions import Handles
-from interlock.faces.http.shares import Shares
+from interlock.faces.http.shares import SHARE, Shares
 from interlock.nouns.fleet.server_service import ServerPlace
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class WebServer:
         self._waiting = ThreadPoolExecutor(WAITING, "interlock-wait")
         self._strange = ThreadPoolExecutor(1, "interlock-token")
         self._waits = Shares(WAITING, "calls wait")
-        self._calls = self._strangers = 0
+        self._calls = Shares(QUICK + MOST_QUEUED, "calls are in work")
+        self._strangers = 0
         self._health = ThreadPoolExecutor(1, "interlock-health")
         self._checking: asyncio.Future[tuple[dict[str, Any], int]] | None = None
 
@@ -118,14 +119,9 @@ class WebServer:
         self.clients.close()
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        """Do what does not wait; refused if too many calls have no thread yet."""
-        if self._calls >= QUICK + MOST_QUEUED:
-            raise Refused(503, "too_many", "the store is slow, and many calls wait; call later")
-        self._calls += 1
-        try:
+        """Do what does not wait; refused if too many calls, or those of this caller, have begun."""
+        with self._calls.place(SHARE.get()):
             return await asyncio.get_running_loop().run_in_executor(self._quick, call)
-        finally:
-            self._calls -= 1
 
     async def of_stranger(self, call: Callable[[], T]) -> T:
         """Look up a token that any program may have made up; one at a time, beside all else."""

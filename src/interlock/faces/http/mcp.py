@@ -61,11 +61,10 @@ HEADER = "mcp-session-id"
 IDLE = 900.0
 """Seconds after its last request at which the session of a model ends."""
 MOST = 1000
+"""Sessions of all callers; none has more than it leaves to the others."""
 TTL = 30.0
 """Seconds after which the session of a model expires if this server is killed."""
 LOOK = 5.0
-MOST_OF_CALLER = 500
-"""Sessions of one caller, of the ``MOST`` that all share."""
 _LAST_CALLS = 0.5
 """Seconds that calls have to be answered when the server ends."""
 _WITH_BATCHES = "2025-03-26"
@@ -304,12 +303,17 @@ class McpSessions:
         if self._stopped:
             raise Refused(503, "stopped", "the server ends; call again later")
         own = [key for key, each in kept.items() if each.caller == caller]
-        if len(own) >= MOST_OF_CALLER or len(kept) >= MOST:
-            unused = [key for key in own if not (kept[key].running or kept[key].agent.joined)]
-            if not unused:
-                most = MOST_OF_CALLER if len(own) >= MOST_OF_CALLER else MOST
-                raise Refused(503, "too_many", f"{most} sessions are open here already")
-            del kept[unused[0]]  # it never did anything
+        left = MOST - len(kept)
+        if len(own) < left:
+            return
+        unused = [key for key, each in kept.items() if not (each.running or each.agent.joined)]
+        spare = [key for key in unused if kept[key].caller == caller]
+        if not left:  # of any caller: it never did anything, and its client begins again
+            spare = spare or unused
+        if not spare:
+            taken = f"{len(own)} sessions are yours, and the other {left} places are for others"
+            raise Refused(503, "too_many", f"{taken}; end one of yours, or call again later")
+        del kept[min(spare, key=lambda key: kept[key].used)]
 
     def _all(self) -> list[McpSession]:
         return [*self._by_handle.values(), *self._by_agent.values()]

@@ -29,6 +29,7 @@ from interlock.faces.http.replies import (
 )
 from interlock.faces.http.roles import least
 from interlock.faces.http.sessions import AGENT_HEADER, HEADER, require_named, session_request
+from interlock.faces.http.shares import SHARE
 from interlock.faces.json_output import encoded
 from interlock.runtime import observe
 from interlock.version import __version__
@@ -279,7 +280,9 @@ class Routes:
     async def _caller(self, request: Request) -> Caller:
         access = self._server.access
         access.check_query(request.query_params.keys())
-        return await self._of_token(*self._presented(request))
+        caller = await self._of_token(*self._presented(request))
+        SHARE.set(caller.share())
+        return caller
 
     def _presented(self, request: Request) -> tuple[str | None, str | None]:
         cookie = self._server.access.cookie

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from interlock.faces.http.access import Refused
+
+SHARE: ContextVar[str] = ContextVar("share", default="")
+"""The share of the request that is carried out; empty until its token is known."""
 
 
 class Shares:

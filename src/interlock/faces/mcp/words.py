@@ -136,7 +136,11 @@ def mail(new: Sequence[Received], seen: int, *, more: bool) -> str:
 
     plain = Paint(colour=False)
     blocks = [received(all_foreign(each), plain) for each in new[:_MESSAGES]]
-    text = _cut("\n".join(blocks), _LONGEST_MAIL).replace(": interlock reply", ": reply")
+    lines = _cut("\n".join(blocks), _LONGEST_MAIL).split("\n")
+    text = "\n".join(
+        line if line.lstrip().startswith("|") else line.replace(": interlock reply", ": reply")
+        for line in lines
+    )
     others = seen + len(new) - len(blocks)
     plus = "+" if more else ""
     head = f"--- unread: {seen + len(new)}{plus}; lines behind | are text of other agents ---"

@@ -73,9 +73,14 @@ def _missed(message: Received, paint: Paint) -> str:
     return f"{paint('bold', message.id)}  {word}: {gone}"
 
 
+_KINDS = frozenset(("alert", "mail", "missed", "query", "question", "share", "stop"))
+
+
 def _head(message: Received, paint: Paint, reader: str) -> str:
     kind = {"query": "question"}.get(message.kind, message.kind)
     about = f" {message.type}" if message.type else ""
+    if str(message.type) in _KINDS:  # else it would read as Interlock's word for the kind
+        about = f" of type '{message.type}'"
     urgent = f"{paint('red', 'urgent')} " if message.urgent else ""
     others = message.to not in ((), (reader,)) if reader else len(message.to) > 1
     to = f" to {recipients(message.to)}" if others or "*" in message.to else ""
