@@ -106,12 +106,14 @@ class BadInput(InterlockError):
     """The request itself is wrong; nothing was sent.
 
     `mistakes` are those of a plan, each by itself; the message has all of them.
+    `cycles` are tasks that would need each other, each from its first task to itself.
     """
 
     code = "bad_input"
     exit_status = 2
     http_status = 400
     mistakes: tuple[str, ...] = ()
+    cycles: tuple[tuple[str, ...], ...] = ()
 
 
 class BadName(BadInput):

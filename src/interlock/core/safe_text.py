@@ -23,6 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core.validate import NAME_LIMIT, ONE_WORD
+from interlock.errors import BadInput, InterlockError
 
 T = TypeVar("T")
 
@@ -52,6 +53,16 @@ def printable_lines(text: str) -> str:
 def one_line(text: str) -> str:
     """The text of a message on one line: a line break is a space."""
     return printable(" ".join(text.split()))
+
+
+def error_fields(error: InterlockError) -> dict[str, object]:
+    """An error as JSON: the mistakes of a plan and cycles of needs have fields of their own."""
+    fields: dict[str, object] = {"error": error.code, "message": one_line(str(error))}
+    if isinstance(error, BadInput) and error.mistakes:
+        fields["mistakes"] = [one_line(each) for each in error.mistakes]
+    if isinstance(error, BadInput) and error.cycles:
+        fields["cycles"] = error.cycles
+    return fields
 
 
 def foreign(text: str, most: int = NAME_LIMIT) -> str:

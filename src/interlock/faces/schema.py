@@ -116,6 +116,11 @@ def _error() -> Schema:
                 "items": {"type": "string"},
                 "description": "those of a plan, each by itself",
             },
+            "cycles": {
+                "type": "array",
+                "items": {"type": "array", "items": {"type": "string"}},
+                "description": "tasks that would need each other, each from one task to itself",
+            },
         },
         "required": ["error", "message"],
         "additionalProperties": False,

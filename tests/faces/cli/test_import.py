@@ -93,6 +93,20 @@ def test_each_mistake_of_a_plan_has_a_line_of_its_own(ada: Shell) -> None:
     assert all(mistake in answer["message"] for mistake in answer["mistakes"])
 
 
+def test_the_json_of_a_refused_plan_has_its_cycles(ada: Shell) -> None:
+    plan = '{"id":"a","needs":["b"]}\n{"id":"b","needs":["a"]}\n'
+    (ada.folder / "bad.jsonl").write_text(plan)
+    status, answer = ada.json("task", "import", "bad.jsonl")
+    assert (status, answer["cycles"]) == (2, [["a", "b", "a"]])
+
+
+def test_the_json_of_a_refused_edit_has_its_cycle(ada: Shell) -> None:
+    ada.run("task", "add", "a")
+    ada.run("task", "add", "b", "--needs", "a")
+    status, answer = ada.json("task", "edit", "a", "--needs", "b")
+    assert (status, answer["cycles"]) == (2, [["a", "b", "a"]])
+
+
 def test_a_file_that_is_not_there_is_bad_input(ada: Shell) -> None:
     status, answer = ada.json("task", "import", "nothing.json")
     assert (status, answer["error"]) == (2, "bad_input")

@@ -506,7 +506,6 @@ def test_an_ack_of_what_is_not_there_is_refused_and_the_others_count(shell: Here
         (("inbox", "--limit", "10001"), "--limit is out of bounds; give 1 to 10000"),
         (("subscribe", "a", "--last", "10001"), "--last is out of bounds; give 0 to 10000"),
         (("inbox", "--all", "--ack"), "leave --all and --sent out"),
-        (("reply", "msg_9", "yes"), "that is no question; answer with: interlock send AGENT"),
         (("send", "all", "bob", "hi"), "'all' means all agents"),
         (("inbox", "--agent", "all"), "no agent can be called 'all'"),
         (("ack",), "ID is missing"),

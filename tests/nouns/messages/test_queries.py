@@ -11,7 +11,13 @@ from interlock.core import keys
 from interlock.errors import BadInput
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.decision import AlreadyResolved, Resolved, UnknownDecision
-from interlock.nouns.messages.message import Acknowledged, InboxFull, UnknownAgent
+from interlock.nouns.messages.message import (
+    Acknowledged,
+    InboxFull,
+    Sent,
+    UnknownAgent,
+    UnknownMessages,
+)
 from interlock.nouns.messages.query import (
     AskOutcome,
     Handed,
@@ -504,16 +510,25 @@ def test_an_ended_question_stays_ended_when_it_is_asked_again(
     assert asking(ada, timeout=90).run().result() == over
 
 
-def test_a_reply_to_what_is_no_question_says_how_to_answer_that(stage: Testbed) -> None:
+@pytest.mark.parametrize("to", ["bob", "all"])
+def test_a_reply_to_mail_is_mail_to_its_sender_and_acknowledges_it(stage: Testbed, to: str) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
-    for to in ("bob", "all"):
-        id_ = sent(ada, ada.messages.send(to, "hi"))
-        how = f"that is no question; answer with: interlock send ada --reply-to {id_} TEXT"
-        with pytest.raises(BadInput, match=how):
-            bob.run(bob.messages.reply(id_, "hello"))
-    assert waiting(bob) == ["hi", "hi"]
-    with pytest.raises(BadInput, match="interlock send AGENT --reply-to msg_9 TEXT"):
-        bob.run(bob.messages.reply("msg_9", "hello"))
+    id_ = sent(ada, ada.messages.send(to, "hi", subject="lunch"))
+    assert isinstance(bob.run(bob.messages.reply(id_, "hello")), Sent)
+    assert waiting(bob) == []
+    (answer,) = ada.run(ada.messages.inbox()).messages
+    assert (answer.sender, answer.body, answer.subject) == ("bob", "hello", "lunch")
+    assert (answer.reply_to, answer.thread) == (id_, id_)
+    # an acknowledged one can be answered again, and the own answer continues the talk
+    assert isinstance(bob.run(bob.messages.reply(id_, "and bye")), Sent)
+    assert isinstance(ada.run(ada.messages.reply(id_, "still there?")), Sent)
+    assert waiting(bob) == ["still there?"]
+
+
+def test_a_reply_to_an_unknown_message_sends_nothing(stage: Testbed) -> None:
+    bob = stage.client("bob")
+    unknown = UnknownMessages(unknown=("msg_9",))
+    assert bob.run(bob.messages.reply("msg_9", "hello")) == unknown
 
 
 def test_a_question_to_an_ability_reads_only_agents_that_have_it(

@@ -541,7 +541,9 @@ def test_why_ends_where_two_tasks_wait_for_each_other(ada: Agent) -> None:
     )
     ada.publish("a1", guard=["a"])
     ada.publish("b1", guard=["b"])
-    assert any("wait for each other" in line for line in ada.why("task/a1").meanwhile)
+    why = ada.why("task/a1")
+    assert any("wait for each other" in line for line in why.meanwhile)
+    assert (why.cycle[0], why.cycle[-1]) == ("task/a1", "task/a1")
     (problem,) = ada.client.run(ada.client.fleet.health()).problems
     assert problem.kind == "deadlock"
     assert problem.says == "task/a1: waiting never ends (task/a1 -> task/b1 -> task/a1)"

@@ -560,3 +560,4 @@ def test_all_that_is_wrong_is_said_at_once_each_with_its_place(stage: Testbed) -
     ):
         assert wrong in said
     assert "'there'" not in said
+    assert refused.value.cycles == (("a", "b", "a"), ("c", "d", "c"))

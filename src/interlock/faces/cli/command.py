@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from interlock import registry
-from interlock.core.safe_text import one_line, printable
+from interlock.core.safe_text import error_fields, one_line, printable
 from interlock.errors import BadInput, InterlockError, NotAllowedYet, StoreGone
 from interlock.faces.cli.parse import Parsed, parse, split
 
@@ -94,20 +94,19 @@ _quiet = False
 
 def failed(error: InterlockError, *, json: bool) -> int:
     """Report an error, once."""
-    message = one_line(str(error))
-    mistakes = [one_line(each) for each in getattr(error, "mistakes", ())]
     try:
         if json:
-            listed = {"mistakes": mistakes} if mistakes else {}
-            write_json({"error": error.code, "message": message, **listed})
+            write_json(error_fields(error))
             return error.exit_status
     except OSError:  # stdout has no reader; perhaps stderr has one
         pass
+    message = one_line(str(error))
+    mistakes = error.mistakes if isinstance(error, BadInput) else ()
     if len(mistakes) > 1:  # each on a line of its own, below what they have in common
         message = message.partition(": ")[0] + ":"
     _tell(message)
     if len(mistakes) > 1:
-        sys.stderr.write("".join(f"  {each}\n" for each in mistakes))
+        sys.stderr.write("".join(f"  {one_line(each)}\n" for each in mistakes))
     return error.exit_status
 
 

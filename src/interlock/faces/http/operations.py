@@ -22,7 +22,7 @@ import msgspec
 from interlock import registry
 from interlock.core import validate
 from interlock.core.decision import Outcome
-from interlock.core.safe_text import one_line, quoted
+from interlock.core.safe_text import error_fields, one_line, quoted
 from interlock.errors import BadInput, InterlockError, StoreTrouble, TooLarge
 from interlock.faces.json_output import encoded
 from interlock.faces.mcp.tools import McpTool, is_tool
@@ -143,11 +143,8 @@ def error_answer(error: Exception) -> tuple[int, bytes, dict[str, str]]:
         log(error)
         said = f"unexpected {type(error).__name__}; the log of the server has more"
         return 500, encoded({"error": "internal", "message": said}), {}
-    about: Json = {"error": error.code, "message": one_line(str(error))}
-    if mistakes := getattr(error, "mistakes", ()):
-        about["mistakes"] = [one_line(each) for each in mistakes]
     later = error.http_status in (StoreTrouble.http_status, HTTPStatus.TOO_MANY_REQUESTS)
-    return error.http_status, encoded(about), {"Retry-After": "1"} if later else {}
+    return error.http_status, encoded(error_fields(error)), {"Retry-After": "1"} if later else {}
 
 
 def log(error: BaseException) -> None:

@@ -96,15 +96,16 @@ class MessageCalls(SendCalls[D]):
     def reply(
         self, query: str, answer: object, *, can: Iterable[str] = (), given: Given = ()
     ) -> Op[ReplyOutcome]:
-        """Answer a question, which also acknowledges it.
+        """Answer a question, or a message by its id, which also acknowledges it.
 
-        A question to an ability can be answered by an agent that has it: by its session's report
-        (``pulse``), by the ``can`` of its receiver, or by ``can`` here.
+        The answer to a message is mail to its sender, in the same thread. A question to an ability
+        can be answered by an agent that has it: by its session's report (``pulse``), by the ``can``
+        of its receiver, or by ``can`` here.
         """
         id_, able = validate.name(query, "query id"), validate.abilities(can)
         said = self._body(answer, "answer")
         if id_.startswith("msg_"):
-            return self._no_question(id_)
+            return self._answer_message(id_, answer, given)
         identity = self._identity(given)
         return by_prefix(
             id_,
@@ -114,12 +115,26 @@ class MessageCalls(SendCalls[D]):
             keys.QUERIES,
         )
 
-    def _no_question(self, id_: str) -> Op[ReplyOutcome]:
-        """Say how to answer a message that is not a question."""
-        found = yield from inbox_reader.find_message(self.context.me().actor.agent, id_)
-        to = "AGENT" if found is None else found.sender
-        how = f"interlock send {validate.quote(to)} --reply-to {validate.quote(id_)} TEXT"
-        raise BadInput(f"that is no question; answer with: {how}")
+    def _answer_message(self, id_: str, answer: object, given: Given) -> Op[ReplyOutcome]:
+        """Send mail to the sender of a message; the same commit acknowledges an unread one."""
+        agent = self.context.me().actor.agent
+        id_ = yield from whole_id(id_, *(yield from inbox_reader.message_folders(agent)))
+        found = yield from inbox_reader.find_message(agent, id_)
+        if found is None:
+            return message.UnknownMessages(unknown=(id_,))
+        mail = partial(
+            self._post,
+            "mail",
+            found.to if found.sender == agent else (found.sender,),
+            answer,
+            subject=found.subject,
+            thread=found.thread or id_,
+            reply_to=id_,
+            id=None,
+            given=given,
+        )
+        outcome = yield from mail(acks=(id_,))
+        return (yield from mail(acks=())) if _was_read(outcome) else outcome
 
     @call
     def cancel(self, query: str, *, given: Given = ()) -> Op[CancelOutcome]:
@@ -382,6 +397,10 @@ class MessageCalls(SendCalls[D]):
         receiving = presence.ReceiverPresence(self.context, () if can is None else able)
         limit = None if patience == validate.FOREVER else patience
         return (yield from views.wait(self.receiver(can=able), receiving, limit))
+
+
+def _was_read(outcome: message.SendOutcome) -> bool:
+    return isinstance(outcome, message.AlreadyAcknowledged)
 
 
 def _recipient(to: str) -> str:

@@ -73,9 +73,9 @@ class QueryAsk(Request, frozen=True, kw_only=True):
 
 
 class QueryReply(Request, frozen=True, kw_only=True):
-    """Answer a question."""
+    """Answer a question, or a message by its id."""
 
-    id: Query
+    id: Annotated[str, option("name", "the id of the question or message", positional=True)]
     text: Text = None
     data: Data = UNSET
     can: Annotated[
@@ -320,13 +320,15 @@ NOUN = Noun(
         ),
         Operation(
             name="reply",
-            help="answer a question, which also acknowledges it",
+            help="answer a question or a message, which also acknowledges it",
             request=QueryReply,
             outcomes=(
                 queries.Replied,
                 queries.Late,
                 queries.NotAsked,
                 queries.UnknownQuery,
+                message.UnknownMessages,
+                *_DIRECT,
                 GivenFenced,
             ),
             most_body=2 * MOST_BODY,

@@ -38,7 +38,7 @@ from msgspec import Raw, Struct
 from interlock.core import item_outcomes, keys, outcomes
 from interlock.core.decision import Refusal, Success
 from interlock.core.outcomes import always
-from interlock.nouns.messages.message import ABLE, Refused
+from interlock.nouns.messages.message import ABLE, Refused, SendOutcome, UnknownMessages
 
 QueryState: TypeAlias = Literal["open", "answered", "cancelled", "expired", "deadlock", "handed"]
 
@@ -245,7 +245,7 @@ AskOutcome: TypeAlias = (
 )
 
 
-ReplyOutcome: TypeAlias = Replied | Late | NotAsked | UnknownQuery | outcomes.GivenFenced
+ReplyOutcome: TypeAlias = Replied | Late | NotAsked | UnknownQuery | SendOutcome | UnknownMessages
 
 
 CancelOutcome: TypeAlias = QueryCancelled | Late | NotAsked | UnknownQuery | outcomes.GivenFenced

@@ -159,9 +159,9 @@ class PipelineReader:
             for table, some in zip(tables, entries, strict=True)
             for place, values in some
         ]
-        wrong = plan.parse(located).wrong
-        error = BadInput("; ".join(wrong[: plan.MISTAKES_SHOWN]))
-        error.mistakes = wrong[: plan.MISTAKES_SHOWN]
+        found = plan.parse(located)
+        error = BadInput("; ".join(found.wrong[: plan.MISTAKES_SHOWN]))
+        error.mistakes, error.cycles = found.wrong[: plan.MISTAKES_SHOWN], found.cycles
         return error
 
 

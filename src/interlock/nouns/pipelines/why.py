@@ -68,6 +68,7 @@ def pipeline(context: Context, name: str) -> Op[Why]:
         guard=found.guard,
         leaf=found.leaf,
         leads_to=(found.thing,) if found.thing else (),
+        cycle=cycle,
     )
 
 

@@ -452,6 +452,8 @@ def require_no_cycle(graph: Mapping[str, Sequence[str]], first: Sequence[str]) -
         cycle = error.args[1][:0:-1]
         at = next((cycle.index(each) for each in first if each in cycle), 0)
         way = (*cycle[at:], *cycle[:at], cycle[at])
-        raise BadInput(
+        refused = BadInput(
             f"task {way[0]!r} would wait for itself: {' -> '.join(way)}; drop one of these needs"
-        ) from None
+        )
+        refused.cycles = (way,)
+        raise refused from None

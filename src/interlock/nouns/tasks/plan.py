@@ -159,12 +159,16 @@ def entries(specs: Iterable[object]) -> list[PlanEntry]:
 
 
 class ParsedPlan(Struct, frozen=True, kw_only=True):
-    """A plan after validation: its valid tasks, and all mistakes (``wrong``)."""
+    """A plan after validation: its valid tasks, and all mistakes (``wrong``).
+
+    ``cycles`` are tasks that need each other, as the error names them.
+    """
 
     drafts: tuple[PlanTask, ...]
     where: Mapping[str, str]
     order: tuple[str, ...]
     wrong: tuple[str, ...]
+    cycles: tuple[tuple[str, ...], ...]
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -174,7 +178,8 @@ class ParsedPlan(Struct, frozen=True, kw_only=True):
 
     def refused(self, missing: Collection[str]) -> BadInput:
         """The error with all mistakes and the needs that are ``missing`` in the store."""
-        return _refused([*self.wrong, *_unknown(self.drafts, self.where, missing)])
+        wrong = [*self.wrong, *_unknown(self.drafts, self.where, missing)]
+        return _refused(wrong, self.cycles)
 
 
 def parse(listed: Iterable[PlanEntry]) -> ParsedPlan:
@@ -194,8 +199,15 @@ def parse(listed: Iterable[PlanEntry]) -> ParsedPlan:
         if (name := _name(each)) is not None:  # others may need it, though it has a mistake
             where.setdefault(name, each.where)
     wrong += _twice(some)
-    order = _ordered(drafts, where, wrong)
-    return ParsedPlan(drafts=tuple(drafts), where=where, order=order, wrong=tuple(wrong))
+    order, cycles = _ordered(drafts)
+    wrong += [
+        f"{where[way[0]]} ({way[0]}): these need each other: {' -> '.join(way)};"
+        " drop one of these needs"
+        for way in cycles
+    ]
+    return ParsedPlan(
+        drafts=tuple(drafts), where=where, order=order, wrong=tuple(wrong), cycles=cycles
+    )
 
 
 def plan_of(found: ParsedPlan, id_: str | None = None) -> Plan:
@@ -288,9 +300,9 @@ def _name(entry: PlanEntry) -> str | None:
 
 
 def _ordered(
-    drafts: Sequence[PlanTask], where: Mapping[str, str], wrong: list[str]
-) -> tuple[str, ...]:
-    """Their ids, each after its needs; adds a mistake for each cycle.
+    drafts: Sequence[PlanTask],
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Their ids, each after its needs, and the cycles.
 
     The last need of a cycle is dropped, so that the next cycle is found.
     """
@@ -298,27 +310,25 @@ def _ordered(
 
     names = {draft.id for draft in drafts}
     needs = {draft.id: [need for need in draft.needs if need in names] for draft in drafts}
+    cycles: list[tuple[str, ...]] = []
     for _ in range(MISTAKES_SHOWN + 1):
         try:
-            return tuple(TopologicalSorter(needs).static_order())
+            return tuple(TopologicalSorter(needs).static_order()), tuple(cycles)
         except CycleError as error:
             cycle = error.args[1][:0:-1]
             first = cycle.index(next(draft.id for draft in drafts if draft.id in cycle))
             way = (*cycle[first:], *cycle[:first], cycle[first])
-            wrong.append(
-                f"{where[way[0]]} ({way[0]}): these need each other: {' -> '.join(way)};"
-                " drop one of these needs"
-            )
+            cycles.append(way)
             needs[way[-2]] = [need for need in needs[way[-2]] if need != way[-1]]
-    return ()
+    return (), tuple(cycles)
 
 
-def _refused(wrong: Sequence[str]) -> BadInput:
+def _refused(wrong: Sequence[str], cycles: tuple[tuple[str, ...], ...] = ()) -> BadInput:
     count = "a mistake" if len(wrong) == 1 else f"{len(wrong)} mistakes"
     shown = f", the first {MISTAKES_SHOWN}" if len(wrong) > MISTAKES_SHOWN else ""
     first = tuple(wrong[:MISTAKES_SHOWN])
     error = BadInput(f"the plan has {count}{shown}, and nothing was published: {'; '.join(first)}")
-    error.mistakes = first
+    error.mistakes, error.cycles = first, cycles
     return error
 
 

@@ -96,6 +96,7 @@ class TaskExplanations:
             guard=found.guard,
             leaf=found.leaf,
             leads_to=(*waits.leads_to, *found.leads_to),
+            cycle=found.cycle,
         )
 
     def _at_gate(self, snapshot: TaskSnapshot) -> Op[Explanation | None]:
@@ -128,6 +129,7 @@ class TaskExplanations:
             guard=at.guard,
             leaf=at.leaf,
             leads_to=(at.thing,) if at.thing else (),
+            cycle=cycle,
             meanwhile=(
                 *((cycle_text(cycle),) if cycle else ()),
                 *(yield from who_looks(at.facts)),
@@ -392,6 +394,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     guard: str = ""
     leaf: str = ""
     leads_to: tuple[str, ...] = ()
+    cycle: tuple[str, ...] = ()
     meanwhile: tuple[str, ...] = ()
 
 
