@@ -205,3 +205,58 @@ def test_an_agent_that_was_there_before_is_asked_only_while_a_session_of_it_live
     assert isinstance(asks(ada, "bob").result(), NobodyToAsk)
     stage.client("bob", ttl=900.0)
     assert not asks(ada, "bob").done, "another session"
+
+
+def test_a_question_ends_when_the_agent_that_was_asked_is_gone(
+    two: tuple[Testbed, Client, Client],
+) -> None:
+    stage, ada, _ = two
+    bob = (stage.client if ada.store.capabilities.transacts else stage.remote)("bo", ttl=20.0)
+    asked = asks(ada, "bo", timeout=600, id="qry_1")
+    stage.clock.advance(30)  # the process of bo is dead: its session ends
+    assert not asked.run().done, "it may start again"
+    stage.clock.advance(10)
+    assert asked.run().result() == NobodyToAsk(to="bo")
+    assert (listed(stage), waiting(bob)) == ([], [])
+    late = bob.run(bob.messages.reply("qry_1", "v2"))
+    assert late == Late(query="qry_1", state="away")
+
+
+def test_a_question_waits_for_an_agent_that_starts_again(
+    two: tuple[Testbed, Client, Client],
+) -> None:
+    stage, ada, bob = two
+    asked = asks(ada, "bob", timeout=600, id="qry_1")
+    bob.run(bob.agents.leave())
+    for _ in range(3):
+        stage.clock.advance(1)
+        assert not asked.run().done
+    open_ = stage.client if ada.store.capabilities.transacts else stage.remote
+    again = open_("bob", ttl=900.0)
+    stage.clock.advance(60)
+    assert not asked.run().done
+    again.run(again.messages.reply("qry_1", "v2"))
+    assert answer(asked.run().result()) == QueryAnswered(query="qry_1", answer="v2", by="bob")
+
+
+def test_a_question_on_hold_waits_for_an_agent_that_is_gone(
+    two: tuple[Testbed, Client, Client],
+) -> None:
+    stage, ada, bob = two
+    asked = asks(ada, "bob", timeout=600, hold=True)
+    bob.run(bob.agents.leave())
+    for _ in range(5):
+        stage.clock.advance(60)
+        assert not asked.run().done
+
+
+def test_a_person_is_asked_when_the_agent_that_was_asked_is_gone(
+    two: tuple[Testbed, Client, Client],
+) -> None:
+    stage, ada, bob = two
+    asked = asks(ada, "bob", timeout=600, person=True)
+    bob.run(bob.agents.leave())
+    stage.clock.advance(2)
+    asked.run()
+    stage.clock.advance(10)
+    assert isinstance(asked.run().result(), Handed)

@@ -4,6 +4,7 @@
               │ ├──cancel──────────────> cancelled
               │ ├──time is up──────────> expired
               │ ├──would never end─────> deadlock
+              │ ├──recipient is gone───> away
               │ └──no agent answers──> handed ──reply, resolve──> answered
               │                           └──cancel──> cancelled
               └ (asked again with the same id and the same text: the same query)
@@ -40,7 +41,9 @@ from interlock.core.decision import Refusal, Success
 from interlock.core.outcomes import always
 from interlock.nouns.messages.message import ABLE, Refused, SendOutcome, UnknownMessages
 
-QueryState: TypeAlias = Literal["open", "answered", "cancelled", "expired", "deadlock", "handed"]
+QueryState: TypeAlias = Literal[
+    "open", "answered", "cancelled", "expired", "deadlock", "away", "handed"
+]
 
 TRANSITIONS: dict[str, tuple[tuple[QueryState, ...], QueryState]] = {
     "reply": (("open", "handed"), "answered"),
@@ -48,6 +51,7 @@ TRANSITIONS: dict[str, tuple[tuple[QueryState, ...], QueryState]] = {
     "cancel": (("open", "handed"), "cancelled"),
     "expire": (("open",), "expired"),
     "refuse": (("open",), "deadlock"),
+    "abandon": (("open",), "away"),
     "hand": (("open",), "handed"),
 }
 """For each action: the states that allow it, and the state after it."""
@@ -156,7 +160,7 @@ class TakenBack(Refusal, frozen=True, kw_only=True, tag="taken_back"):
 
 
 class NobodyToAsk(item_outcomes.Away, frozen=True, kw_only=True, tag="away"):
-    """No agent that could answer is present."""
+    """No agent that could answer is present, or none any more."""
 
     to: str
 

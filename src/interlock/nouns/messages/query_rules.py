@@ -174,6 +174,8 @@ def outcome_of(query: Query) -> AskOutcome:
             return Handed(query=query.id, decision=query.decision)
         case "deadlock":
             return QueryDeadlock(query=query.id, cycle=query.cycle)
+        case "away":
+            return NobodyToAsk(to=query.to)
         case "expired":
             return TimedOut(query=query.id, to=query.to, timeout=query.timeout)
 
@@ -234,13 +236,24 @@ def cancel(query: Query | None, id_: str, agent: str) -> Decision[CancelOutcome]
 
 def expire(query: Query, now: float, decision_id: str = "") -> Decision[AskOutcome]:
     """End a question without an answer; it goes to a person if the asker allowed that."""
+    outcome = TimedOut(query=query.id, to=query.to, timeout=query.timeout)
+    return _unanswered(query, "expire", outcome, "query:expired", now, decision_id)
+
+
+def abandon(query: Query, now: float, decision_id: str) -> Decision[AskOutcome]:
+    """End a question whose recipient is gone; it goes to a person if the asker allowed that."""
+    outcome = NobodyToAsk(to=query.to)
+    return _unanswered(query, "abandon", outcome, "query:away", now, decision_id)
+
+
+def _unanswered(
+    query: Query, act: str, outcome: AskOutcome, event: str, now: float, decision_id: str
+) -> Decision[AskOutcome]:
     if query.state != "open":
         return Decision(outcome=outcome_of(query))
     if query.person and decision_id:
-        handed = _handed(query, decision_id, now)
-        return replace(handed, deletes=query.listings)
-    outcome = TimedOut(query=query.id, to=query.to, timeout=query.timeout)
-    return _ended(query, "expire", outcome, "query:expired")
+        return replace(_handed(query, decision_id, now), deletes=query.listings)
+    return _ended(query, act, outcome, event)
 
 
 def refuse(query: Query, cycle: tuple[str, ...]) -> Decision[AskOutcome]:

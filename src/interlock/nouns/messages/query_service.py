@@ -64,6 +64,9 @@ _CHECK_AFTER, _CHECK_LONGEST = 1.0, 8.0
 """Seconds between two checks for a cycle, at first and at most: the interval doubles while nothing
 changes.  A check may read all agents with an ability, and the wait that closes a cycle checks it.
 """
+_AWAY_AFTER = 5.0
+"""Seconds without a live session or receiver after which the recipient of a question is gone: one
+that starts again has a new session by then, and answers."""
 QUICK = 0.03
 """Seconds before the first check: the answer of a program mostly comes before, and saves it."""
 
@@ -118,7 +121,7 @@ class QueryService:
             start = Start(
                 id=query.id, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0
             )
-            outcome = yield from self._wait(actor, query, start, new=new)
+            outcome = yield from self._wait(actor, query, start, new=new, hold=terms.hold)
             if isinstance(outcome, TimedOut):
                 log_lines.timed_out(actor.agent, query.id, query.to, outcome.timeout)
             return decode_answer(outcome)
@@ -320,8 +323,12 @@ class QueryService:
         ttl = max(min(query.timeout, ASKER_TTL), self._runner.capabilities.min_ttl)
         return (Write(asleep.live, {"agent": asleep.agent}, ttl),)
 
-    def _wait(self, actor: Actor, query: Query, start: Start, *, new: bool) -> Op[AskOutcome]:
+    def _wait(
+        self, actor: Actor, query: Query, start: Start, *, new: bool, hold: bool
+    ) -> Op[AskOutcome]:
         """Wait until the question has ended or the timeout is reached; refuse a wait in a cycle.
+
+        Unless the question is on ``hold`` for it, a recipient that is gone ends the wait.
 
         Of a ``new`` question all is known; one that was asked before may have less time left.
         """
@@ -341,7 +348,8 @@ class QueryService:
         beat = () if start.asleep is None else self._beat(start.asleep, query)
         pace = min([(each.ttl or 0.0) / BEATS_PER_TTL for each in beat], default=float("inf"))
         shortest, longest = map(self._runner.capabilities.allow, (_CHECK_AFTER, _CHECK_LONGEST))
-        due, interval = clock.monotonic() + pace, shortest
+        due, interval, gone = clock.monotonic() + pace, shortest, float("inf")
+        away_after = self._runner.capabilities.allow(_AWAY_AFTER)
         quick = clock.monotonic() + self._runner.capabilities.allow(QUICK) if new else 0.0
         watch = yield OpenWatch(key, after)
         try:
@@ -349,19 +357,25 @@ class QueryService:
                 if snapshot is not None:
                     now = yield from outside(query_with_answer(snapshot[key]))
                     if now is None or now.state != "open":
-                        gone = TakenBack(query=query.id)
-                        return gone if now is None else query_rules.outcome_of(now)
+                        taken = TakenBack(query=query.id)
+                        return taken if now is None else query_rules.outcome_of(now)
                 if ends <= clock.monotonic():
                     return (yield from self._timed_out(actor, query, last))
                 early = clock.monotonic() < quick
                 refused = None if early else (yield from self._refuse(actor, start))
                 if refused is not None:
                     return refused
+                if early or hold or (yield from can_answer(query.to, actor.session)):
+                    gone = float("inf")
+                else:
+                    gone, interval = min(gone, clock.monotonic() + away_after), shortest
+                if gone <= clock.monotonic():
+                    return (yield from self._abandon(actor, query))
                 if due <= clock.monotonic():
                     due = clock.monotonic() + pace
                     if not (yield from self._renew(beat)):
                         due = float("inf")
-                until = min(ends, due, quick if early else clock.monotonic() + interval)
+                until = min(ends, due, gone, quick if early else clock.monotonic() + interval)
                 changes = yield NextChanges(watch, until - clock.monotonic())
                 interval = shortest if changes or early else min(interval * 2, longest)
                 snapshot = yield from _after(changes, key)
@@ -392,6 +406,19 @@ class QueryService:
             if stored.timeout > last and (yield (live,))[live] is not None:
                 return query_rules.leave(stored, query.waits, query.timeout)
             return query_rules.expire(stored, self._runner.clock.wall(), decision_id)
+
+        return (yield from self._runner.change(deciding, actor)).outcome
+
+    def _abandon(self, actor: Actor, query: Query) -> Op[AskOutcome]:
+        """End the question, since no agent is left that could answer."""
+        decision_id = self._runner.new_id("dec")
+
+        def deciding() -> DecideOp[AskOutcome]:
+            key = keys.query(query.id)
+            stored = yield from query_with_answer((yield (key,))[key])
+            if stored is None:
+                return Decision(outcome=TakenBack(query=query.id))
+            return query_rules.abandon(stored, self._runner.clock.wall(), decision_id)
 
         return (yield from self._runner.change(deciding, actor)).outcome
 

@@ -38,6 +38,7 @@ _ENDED = {
     "cancelled": "taken back",
     "expired": "expired: its asker no longer waits",
     "deadlock": "refused, since waiting for it would never have ended",
+    "away": "ended: its recipient was gone",
     "handed": "handed to a person",
 }
 _OPERATOR = "\n"
@@ -397,6 +398,7 @@ def _late(outcome: queries.Late, paint: Paint) -> str:
         "cancelled": "its asker cancelled it",
         "expired": "it has expired already" if outcome.mine else expired,
         "deadlock": "it was refused, since waiting for it would never have ended",
+        "away": "it ended, since no agent was left to answer it; mail may still help",
     }.get(outcome.state, f"it is {outcome.state}")
     return f"{paint('yellow', 'late')} {outcome.query}: {how}"
 

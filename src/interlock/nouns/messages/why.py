@@ -26,6 +26,7 @@ _ENDS = {
     "cancelled": "its asker cancelled it",
     "expired": "no answer came in time",
     "deadlock": "waiting would never have ended",
+    "away": "no agent was left that could answer",
 }
 
 

@@ -30,7 +30,7 @@ _GREEN = ("acquired", "claimed", "completed", "sent", "received", "replied")
 _YELLOW = ("waiting", "withdrew", "blocked", "asked", "handed")
 _RED = (
     "reclaimed", "broken", "requeued", "refused", "lapsed", "failed", "dead", "cancelled",
-    "expired", "deadlock", "stop",
+    "expired", "away", "deadlock", "stop",
 )  # fmt: skip
 _COLOURS = {
     word: colour
@@ -42,6 +42,7 @@ _WORDS = {
     "status": "reported",
     "stop": "asked to stop",
     "expired": "got no answer",
+    "away": "ended: its recipient was gone",
     "handed": "left it to a person",
     "parted": "waits for it no more",
     "deadlock": "refused: the wait would never have ended",
