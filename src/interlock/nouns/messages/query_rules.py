@@ -158,7 +158,7 @@ def leave(query: Query, waits: tuple[str, ...], timeout: float) -> Decision[AskO
     )
 
 
-def outcome_of(query: Query) -> AskOutcome:
+def outcome_of(query: Query) -> AskOutcome:  # noqa: PLR0911 - one for each state
     """The outcome that the asker gets for a stored question."""
     match query.state:
         case "open":
@@ -237,23 +237,22 @@ def cancel(query: Query | None, id_: str, agent: str) -> Decision[CancelOutcome]
 def expire(query: Query, now: float, decision_id: str = "") -> Decision[AskOutcome]:
     """End a question without an answer; it goes to a person if the asker allowed that."""
     outcome = TimedOut(query=query.id, to=query.to, timeout=query.timeout)
-    return _unanswered(query, "expire", outcome, "query:expired", now, decision_id)
+    return _unanswered(query, "expire", outcome, now, decision_id)
 
 
 def abandon(query: Query, now: float, decision_id: str) -> Decision[AskOutcome]:
     """End a question whose recipient is gone; it goes to a person if the asker allowed that."""
-    outcome = NobodyToAsk(to=query.to)
-    return _unanswered(query, "abandon", outcome, "query:away", now, decision_id)
+    return _unanswered(query, "abandon", NobodyToAsk(to=query.to), now, decision_id)
 
 
 def _unanswered(
-    query: Query, act: str, outcome: AskOutcome, event: str, now: float, decision_id: str
+    query: Query, act: str, outcome: AskOutcome, now: float, decision_id: str
 ) -> Decision[AskOutcome]:
     if query.state != "open":
         return Decision(outcome=outcome_of(query))
     if query.person and decision_id:
         return replace(_handed(query, decision_id, now), deletes=query.listings)
-    return _ended(query, act, outcome, event)
+    return _ended(query, act, outcome)
 
 
 def refuse(query: Query, cycle: tuple[str, ...]) -> Decision[AskOutcome]:
@@ -261,20 +260,19 @@ def refuse(query: Query, cycle: tuple[str, ...]) -> Decision[AskOutcome]:
     if query.state != "open":
         return Decision(outcome=outcome_of(query))
     outcome = QueryDeadlock(query=query.id, cycle=cycle)
-    return _ended(query, "refuse", outcome, "query:deadlock", cycle=cycle)
+    return _ended(query, "refuse", outcome, cycle=cycle)
 
 
-def _ended(
-    query: Query, act: str, outcome: AskOutcome, event: str, **changes: object
-) -> Decision[AskOutcome]:
+def _ended(query: Query, act: str, outcome: AskOutcome, **changes: object) -> Decision[AskOutcome]:
+    ended = transition(query, act, **changes)
     return Decision(
         outcome=outcome,
         verb=f"query.{act}",
         thing=f"query/{query.id}",
         trace=query.trace,
-        puts=(Write(keys.query(query.id), transition(query, act, **changes)),),
+        puts=(Write(keys.query(query.id), ended),),
         deletes=query.listings,
-        events=(Event(event, query.agent),),
+        events=(Event(f"query:{ended.state}", query.agent),),
     )
 
 

@@ -88,6 +88,25 @@ class AskOptions(Struct, frozen=True, kw_only=True):
     keep: bool = False
 
 
+class Recipient:
+    """The recipient of a question that is waited for: ``gone`` is when it counts as gone."""
+
+    def __init__(self, runner: Runner, query: Query, *, hold: bool) -> None:
+        self._clock = runner.clock
+        self._query = query
+        self._hold = hold
+        self._after = runner.capabilities.allow(_AWAY_AFTER)
+        self.gone = float("inf")
+
+    def is_gone(self) -> Op[bool]:
+        """Whether it has had no live session or receiver for long enough."""
+        if self._hold or (yield from can_answer(self._query.to, self._query.session)):
+            self.gone = float("inf")
+        else:
+            self.gone = min(self.gone, self._clock.monotonic() + self._after)
+        return self.gone <= self._clock.monotonic()
+
+
 class QueryService:
     """Questions, answers and decisions; its methods are generators for a driver."""
 
@@ -348,8 +367,8 @@ class QueryService:
         beat = () if start.asleep is None else self._beat(start.asleep, query)
         pace = min([(each.ttl or 0.0) / BEATS_PER_TTL for each in beat], default=float("inf"))
         shortest, longest = map(self._runner.capabilities.allow, (_CHECK_AFTER, _CHECK_LONGEST))
-        due, interval, gone = clock.monotonic() + pace, shortest, float("inf")
-        away_after = self._runner.capabilities.allow(_AWAY_AFTER)
+        due, interval = clock.monotonic() + pace, shortest
+        recipient = Recipient(self._runner, query, hold=hold)
         quick = clock.monotonic() + self._runner.capabilities.allow(QUICK) if new else 0.0
         watch = yield OpenWatch(key, after)
         try:
@@ -363,19 +382,17 @@ class QueryService:
                     return (yield from self._timed_out(actor, query, last))
                 early = clock.monotonic() < quick
                 refused = None if early else (yield from self._refuse(actor, start))
+                if refused is None and not early and (yield from recipient.is_gone()):
+                    refused = yield from self._abandon(actor, query)
                 if refused is not None:
                     return refused
-                if early or hold or (yield from can_answer(query.to, actor.session)):
-                    gone = float("inf")
-                else:
-                    gone, interval = min(gone, clock.monotonic() + away_after), shortest
-                if gone <= clock.monotonic():
-                    return (yield from self._abandon(actor, query))
                 if due <= clock.monotonic():
                     due = clock.monotonic() + pace
                     if not (yield from self._renew(beat)):
                         due = float("inf")
-                until = min(ends, due, gone, quick if early else clock.monotonic() + interval)
+                until = min(
+                    ends, due, recipient.gone, quick if early else clock.monotonic() + interval
+                )
                 changes = yield NextChanges(watch, until - clock.monotonic())
                 interval = shortest if changes or early else min(interval * 2, longest)
                 snapshot = yield from _after(changes, key)
