@@ -11,7 +11,8 @@ from tests.faces.shell import until
 import interlock
 from interlock import aio
 from interlock.core import keys
-from interlock.nouns.agents.session_rules import DeathsAcknowledged, NoDeath
+from interlock.nouns.agents.report_rules import Reported
+from interlock.nouns.agents.session_rules import DeathsAcknowledged, NoDeath, Renewed
 from interlock.nouns.agents.views import all_deaths
 from interlock.nouns.grants.health import SETTLED
 from interlock.nouns.grants.lock import LockAcquired
@@ -178,6 +179,52 @@ def test_who_lives_and_missed_three_paces_is_silent(stage: Testbed) -> None:
     assert "said it is busy with task/t1, but gave no sign of life for 2 min" in found.says
     assert found.since == stage.clock.wall() - 150.0
     ada.run(ada.context.keeper.run_due())
+    assert problems(onlooker(stage)) == ()
+
+
+def shell(stage: Testbed, metadata: object = None) -> Client:
+    """A command in a session that another process began and nothing renews."""
+    first = stage.client("ada", ttl=None)
+    joined = first.run(first.agents.join(ttl=7200.0, metadata=metadata))
+    command = stage.client("ada", ttl=None)
+    command.run(command.context.resume(joined.session))
+    return command
+
+
+def reported(client: Client, state: str) -> Reported:
+    outcome = client.run(client.agents.status(state))
+    assert isinstance(outcome, Reported)
+    return outcome
+
+
+def beaten(client: Client) -> Renewed:
+    outcome = client.run(client.agents.beat())
+    assert isinstance(outcome, Renewed)
+    return outcome
+
+
+def test_a_script_that_missed_its_pace_by_the_time_of_the_dead_is_silent(stage: Testbed) -> None:
+    ada = shell(stage)
+    assert reported(ada, "building").pace == 30.0
+    stage.clock.advance(325.0)
+    assert problems(onlooker(stage)) == ()
+    stage.clock.advance(10.0)
+    found = one(onlooker(stage))
+    assert (found.kind, found.agent) == ("silent", "ada")
+    assert "said it is building, but gave no sign of life for 5 min" in found.says
+    assert beaten(ada).pace == 30.0
+    assert problems(onlooker(stage)) == ()
+    (shown,) = onlooker(stage).run(onlooker(stage).agents.list())
+    assert shown.heard == shown.last_heartbeat == stage.clock.wall()
+    ada.run(ada.agents.status("idle"))
+    stage.clock.advance(500.0)
+    assert problems(onlooker(stage)) == (), "an idle one beats every five minutes"
+
+
+def test_a_coding_agent_thinks_for_as_long_as_it_likes(stage: Testbed) -> None:
+    ada = shell(stage, {"host": "claude"})
+    assert (reported(ada, "busy").pace, beaten(ada).pace) == (0.0, 0.0)
+    stage.clock.advance(3000.0)
     assert problems(onlooker(stage)) == ()
 
 

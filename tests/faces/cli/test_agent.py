@@ -134,10 +134,20 @@ def test_who_said_nothing_of_itself_is_told_how_to(ada: Shell) -> None:
     assert "STATUS" not in ada.run("agent", "list").out, "nobody said anything"
 
 
+def test_a_status_may_be_a_word_of_the_agents_own(ada: Shell) -> None:
+    ada.exported["INTERLOCK_SESSION"] = ada.json("agent", "join")[1]["session"]
+    assert ada.run("agent", "status", "building", "--doing", "app").out == "building with app\n"
+    (found,) = ada.json("agent", "show", "ada")[1]["agents"]
+    assert (found["status"], found["doing"]) == ("building", "app")
+    assert "beat again within 30 s" in ada.run("agent", "beat").out
+    misspelled = ada.run("agent", "status", "bussy")
+    assert (misspelled.status, "did you mean busy?" in misspelled.err) == (2, True)
+
+
 def test_words_of_a_status_out_of_bounds_are_refused(ada: Shell) -> None:
     ada.exported["INTERLOCK_SESSION"] = ada.json("agent", "join")[1]["session"]
     for words, hint in (
-        (("asleep",), "idle, waiting or busy"),
+        (("a sleep",), "idle, waiting, busy or a word of your own"),
         (("busy", "--can", "a,,b"), "ability is empty"),
         (("busy", "--note", "a" * 2000), "1024"),
     ):

@@ -58,6 +58,11 @@ def test_the_pace_follows_the_state(state: ReportState) -> None:
     assert said(None, ReportUpdate(state=state)).pace == 0, "nobody keeps it"
 
 
+def test_a_word_of_its_own_has_the_pace_of_a_busy_agent() -> None:
+    outcome = said(BUSY, ReportUpdate(state="building", paces=PACES))
+    assert (outcome.status, outcome.doing, outcome.pace) == ("building", "", PACES["busy"])
+
+
 def test_a_change_is_recorded_and_what_is_not_new_is_only_heard() -> None:
     changed = report_rules.update_report(
         BUSY, "ada", "s", ReportUpdate(state="idle"), alive=True, now=9.0

@@ -221,16 +221,14 @@ def test_joining_with_abilities_is_one_commit(stage: Testbed) -> None:
     assert audit(stage.store) == []
 
 
-def test_a_shell_promises_no_pace(stage: Testbed) -> None:
+def test_no_background_job_keeps_the_pace_of_a_shell(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     joined = ada.run(ada.agents.join())
     ada.run(ada.context.resume(joined.session))
     outcome = ada.run(ada.agents.status("busy"))
     assert isinstance(outcome, Reported)
-    assert outcome.pace == 0
+    assert outcome.pace == PACES["busy"]
     assert ada.context.keeper.jobs == ()
-    stage.clock.advance(600.0)
-    assert ada.run(ada.fleet.health()).healthy, "so it is never silent"
 
 
 def test_reporting_needs_a_session(stage: Testbed) -> None:
@@ -244,7 +242,8 @@ def test_reporting_needs_a_session(stage: Testbed) -> None:
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        ({"state": "asleep"}, "idle, waiting or busy"),
+        ({"state": "a sleep"}, "idle, waiting, busy or a word of your own"),
+        ({"state": "bussy"}, "did you mean busy"),
         ({"can": "rust"}, "a list of names"),
         ({"can": [""]}, "the ability is empty"),
         ({"can": [f"a{number}" for number in range(65)]}, "64 are allowed"),

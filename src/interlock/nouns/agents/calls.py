@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from interlock.nouns.agents.log_rules import LogFile, LogLine, Uploaded
     from interlock.nouns.agents.log_service import AgentLogService, LogTail
     from interlock.nouns.agents.log_uploader import Uploader
-    from interlock.nouns.agents.report_rules import Reported, ReportState, Unreported
+    from interlock.nouns.agents.report_rules import Reported, Unreported
     from interlock.nouns.messages.message import AgentResumed, PausedAgent, UnknownAgent
 
 
@@ -86,7 +86,7 @@ class AgentCalls(Calls[D]):
     @call
     def status(
         self,
-        state: ReportState | None = None,
+        state: str | None = None,
         *,
         can: Iterable[str] | None = None,
         doing: str | None = None,
@@ -94,10 +94,11 @@ class AgentCalls(Calls[D]):
     ) -> Op[Reported | Unreported | sessions.SessionLapsed]:
         """Report the state of this session: ``idle``, ``waiting`` (for work it may do) or ``busy``.
 
-        Fields that are left out stay, but a new state clears ``doing`` and ``note``.  Without
-        arguments it returns the last report.  If this client keeps the session alive, it repeats
-        the report at a pace that follows the state (``[agent]`` in the settings), so that others
-        see that the session still works.
+        Another word, such as ``building``, counts as ``busy``.  Fields that are left out stay, but
+        a new state clears ``doing`` and ``note``.  Without arguments it returns the last report.
+        The ``pace`` of the report follows the state (``[agent]`` in the settings): a client that
+        keeps the session alive repeats the report in time, so that others see that the session
+        still works; a script in a shell does so itself, with ``beat`` or any other command.
         """
         from interlock.nouns.agents import report_service as report
 
@@ -105,9 +106,9 @@ class AgentCalls(Calls[D]):
         if state is None and can is None and doing is None and note is None:
             return report.last_report(actor.session)
         kept = self.context.session_lease is not None
-        paces = report.paces_from(self.context.settings) if kept else None
+        paces = report.paces_from(self.context.settings)
         ask = report.report_update(state, can=can, doing=doing, note=note, paces=paces)
-        saying = report.write_report(self.context.runner, actor, ask)
+        saying = report.write_report(self.context.runner, actor, ask, shell=not kept)
         return self._repeated(saying) if kept else saying
 
     def _repeated(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from interlock.core import keys
+from interlock.nouns.agents.report_rules import kind_of
 from interlock.nouns.agents.views import all_reports
 from interlock.runtime.metrics import Metric, gauge, gauges
 from interlock.runtime.monitoring import Scrape
@@ -24,7 +25,7 @@ def agent_gauges(scrape: Scrape) -> Op[list[Metric]]:
     states = Counter(dict.fromkeys(STATES, 0))
     for session in sessions:
         report = reports.get(session)
-        reported = "unreported" if report is None else str(report.state)
+        reported = "unreported" if report is None else kind_of(report.state)
         states["lapsed" if live[keys.live(session)] is None else reported] += 1
     deaths = yield from scrape.read(keys.DEATHS)
     return [

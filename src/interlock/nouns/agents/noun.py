@@ -6,7 +6,7 @@ from interlock.client_context import lapsed
 from interlock.core import keys, outcomes
 from interlock.nouns.agents import session_rules
 from interlock.nouns.agents.log_rules import LogFile, LogLine, Uploaded
-from interlock.nouns.agents.report_rules import Reported, ReportState, Unreported
+from interlock.nouns.agents.report_rules import Reported, Unreported
 from interlock.nouns.messages.message import AgentResumed, PausedAgent, UnknownAgent
 from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Operation, Request, option
@@ -40,10 +40,11 @@ class AgentStatus(Request, frozen=True, kw_only=True):
     """Say how this session stands, or show what it said last."""
 
     state: Annotated[
-        ReportState | None,
+        str | None,
         option(
             "name",
-            "idle, waiting or busy; without any option the last report is shown",
+            "idle, waiting, busy, or a word of your own such as building, which counts as busy;"
+            " without any option the last report is shown",
             positional=True,
         ),
     ] = None

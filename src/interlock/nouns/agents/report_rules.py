@@ -4,6 +4,8 @@
     waiting   there is work, but none that this session can do now
     busy      at work, ``doing`` something (``task/t1``)
 
+Any other word, such as ``building``, is a state as well; it counts as ``busy``.
+
 A report is one item, ``reports/{session}``.  It is written when something in it changes; the change
 is recorded and wakes watchers.  A new state clears ``doing`` and ``note``, unless the update gives
 them.  ``can`` stays until an update replaces it.
@@ -15,8 +17,11 @@ of the session decides whether its grants are reclaimed.  The sign is a liveness
 tampering to ``record verify``, and the remaining ttl of the key gives its age by the clock of the
 engine.
 
-A session that promised a pace and missed it ``SILENT`` times is silent: its process may hang
-although its keeper still renews the session.  A shell promises no pace (0) and is never silent.
+A session that missed its pace ``SILENT`` times is silent: its process may hang although its keeper
+still renews the session.  In a shell a script keeps the pace: each of its commands is a sign of
+life, and it is silent when none came for the time after which an agent counts as dead, beyond its
+pace.  The session of a coding agent has no pace (0), since a model may think for long, and is never
+silent.
 The commit that ends a session deletes its report; that of an expired session no longer counts.
 """
 
@@ -49,7 +54,7 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     agent: str
     session: str
-    state: ReportState
+    state: str
     at: float
     can: tuple[str, ...] = ()
     doing: str = ""
@@ -58,9 +63,9 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ReportUpdate(Struct, frozen=True, kw_only=True):
-    """A change of a report; None leaves a field.  ``paces`` are for a client that keeps them."""
+    """A change of a report; None leaves a field.  Without ``paces`` the session has none."""
 
-    state: ReportState | None = None
+    state: str | None = None
     can: tuple[str, ...] | None = None
     doing: str | None = None
     note: str | None = None
@@ -72,7 +77,7 @@ class Reported(Success, frozen=True, kw_only=True, tag="reported"):
 
     agent: str
     session: str
-    status: ReportState
+    status: str
     at: float
     can: tuple[str, ...] = ()
     doing: str = ""
@@ -120,8 +125,13 @@ def _after(before: Report, update: ReportUpdate) -> Report:
         can=before.can if update.can is None else update.can,
         doing=(before.doing if same else "") if update.doing is None else update.doing,
         note=(before.note if same else "") if update.note is None else update.note,
-        pace=0.0 if update.paces is None else update.paces[state],
+        pace=0.0 if update.paces is None else update.paces[kind_of(state)],
     )
+
+
+def kind_of(state: str) -> ReportState:
+    """What a state counts as: a word of the agent's own is busy."""
+    return next((each for each in STATES if each == state), "busy")
 
 
 class CapableAgent(Struct, frozen=True, gc=False):
@@ -168,9 +178,10 @@ def seconds_silent(report: Report, left: float | None, now: float) -> float:
     return max(_remembered(report.pace) - left, 0.0)
 
 
-def is_silent(report: Report, unheard: float) -> bool:
-    """Whether the session missed the pace that it promised."""
-    return 0 < report.pace * SILENT < unheard
+def is_silent(report: Report, unheard: float, *, late: float | None = None) -> bool:
+    """Whether the session missed its pace; a shell may be ``late`` by so many seconds."""
+    patience = report.pace * SILENT if late is None else report.pace + late
+    return report.pace > 0 and unheard > patience
 
 
 def report_outcome(report: Report) -> Reported:

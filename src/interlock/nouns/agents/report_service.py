@@ -10,7 +10,7 @@ import msgspec
 from interlock.core import codec, keys, validate
 from interlock.errors import BadInput
 from interlock.nouns.agents import report_rules
-from interlock.nouns.agents.session_rules import SessionLapsed
+from interlock.nouns.agents.session_rules import Session, SessionLapsed, is_hosted
 from interlock.runtime import reads
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
@@ -21,6 +21,7 @@ from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
 NOTE_LIMIT = 1024
+STATE_LIMIT = 40
 NEVER = float("inf")
 AGAIN = 1.0
 """Seconds until a failed report is retried."""
@@ -28,22 +29,29 @@ CALM = 5.0
 """Seconds between two reports of a session whose state changes all the time."""
 
 _ABLE = codec.Decoder(report_rules.CapableAgent)
+_read_session = codec.Decoder(Session).read_if_present
 
 decode_report = codec.Decoder(report_rules.Report).read_if_present
 
 
 def write_report(
-    runner: Runner, actor: Actor, update: report_rules.ReportUpdate
+    runner: Runner, actor: Actor, update: report_rules.ReportUpdate, *, shell: bool = False
 ) -> Op[report_rules.Reported | SessionLapsed]:
-    """Update the report of this session; only a change is recorded."""
+    """Update the report of this session; only a change is recorded.
+
+    In a ``shell`` the session may be that of a coding agent, which has no pace.
+    """
     own, live = keys.report(actor.session), keys.live(actor.session)
+    session = keys.session(actor.session)
 
     def deciding() -> DecideOp[report_rules.Reported | SessionLapsed]:
-        snapshot = yield (own, live)
+        snapshot = yield (own, live, *((session,) if shell else ()))
         before, alive = decode_report(snapshot[own]), snapshot[live] is not None
-        now = runner.clock.wall()
+        now, said = runner.clock.wall(), update
+        if shell and is_hosted(_read_session(snapshot[session])):
+            said = msgspec.structs.replace(update, paces=None)
         return report_rules.update_report(
-            before, actor.agent, actor.session, update, alive=alive, now=now
+            before, actor.agent, actor.session, said, alive=alive, now=now
         )
 
     done: Decided[report_rules.Reported | SessionLapsed] = yield from runner.change(deciding, actor)
@@ -228,16 +236,28 @@ def report_update(
     paces: Mapping[report_rules.ReportState, float] | None = None,
 ) -> report_rules.ReportUpdate:
     """A validated update; ``paces`` if the client keeps them."""
-    known = next((each for each in report_rules.STATES if each == state), None)
-    if state is not None and known is None:
-        raise BadInput(f"a status is idle, waiting or busy, not {str(state)[:40]!r}")
     return report_rules.ReportUpdate(
-        state=known,
+        state=None if state is None else _state(state),
         can=None if can is None else validate.abilities(can),
         doing=doing if doing in (None, "") else validate.name(doing, "thing that is done"),
         note=None if note is None else validate.text(note, "note", NOTE_LIMIT),
         paces=paces,
     )
+
+
+def _state(word: object) -> str:
+    """A state of a report, or a word of the agent's own that is not a misspelled one."""
+    fits = isinstance(word, str) and 0 < len(word) <= STATE_LIMIT
+    if not isinstance(word, str) or not fits or not validate.ONE_WORD.issuperset(word):
+        raise BadInput(
+            "a status is idle, waiting, busy or a word of your own, such as building, not"
+            f" {str(word)[:STATE_LIMIT]!r}"
+        )
+    if word in report_rules.STATES:
+        return word
+    if close := validate.closest_names(word, report_rules.STATES, 1):
+        raise BadInput(f"there is no status {word!r}; did you mean {close[0]}?")
+    return word
 
 
 def paces_from(settings: Settings) -> dict[report_rules.ReportState, float]:

@@ -53,6 +53,11 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     listed: bool = False
 
 
+def is_hosted(session: Session | None) -> bool:
+    """Whether it is the session of a coding agent, begun by a hook of its host."""
+    return session is not None and isinstance(session.metadata, dict) and "host" in session.metadata
+
+
 class Death(Struct, frozen=True, kw_only=True):
     """A session that ended without leaving, and was cleared ``at`` a time.
 
@@ -95,10 +100,14 @@ class Leaving(Success, frozen=True, kw_only=True, tag="leaving"):
 
 
 class Renewed(Success, frozen=True, kw_only=True, tag="renewed"):
-    """The session is renewed."""
+    """The session is renewed; ``pace`` are seconds until its next sign of life is due.
+
+    Of a session that reported no status, or of a coding agent, it is 0: it is never due.
+    """
 
     session: str
     expires_in: float
+    pace: float = 0.0
 
 
 class SessionLapsed(Refusal, frozen=True, kw_only=True, tag="lapsed"):
@@ -174,12 +183,12 @@ def liveness_write(session: Session) -> Write:
 
 
 def renew(
-    session: Session | None, id_: str, live: AbstractSet[str]
+    session: Session | None, id_: str, pace: float, *, alive: bool
 ) -> Decision[Renewed | SessionLapsed]:
-    """Renew a session that is alive."""
-    if session is None or keys.live(id_) not in live:
+    """Renew a session that is alive and promised a pace."""
+    if session is None or not alive:
         return Decision(outcome=SessionLapsed(session=id_))
-    outcome = Renewed(session=id_, expires_in=session.ttl)
+    outcome = Renewed(session=id_, expires_in=session.ttl, pace=pace)
     return Decision(outcome=outcome, puts=(liveness_write(session),), quiet=True)
 
 

@@ -115,11 +115,13 @@ class Sessions:
         """Renew a session that another process began."""
 
         def deciding() -> DecideOp[session_rules.Renewed | session_rules.SessionLapsed]:
-            snapshot = yield (keys.session(session), keys.live(session))
-            live = {key for key, item in snapshot.items.items() if item is not None}
-            return session_rules.renew(
-                decode_session(snapshot[keys.session(session)]), session, live
-            )
+            from interlock.nouns.agents.report_service import decode_report
+
+            own, live, said = keys.session(session), keys.live(session), keys.report(session)
+            snapshot = yield (own, live, said)
+            known, report = decode_session(snapshot[own]), decode_report(snapshot[said])
+            pace, alive = 0.0 if report is None else report.pace, snapshot[live] is not None
+            return session_rules.renew(known, session, pace, alive=alive)
 
         done: Decided[
             session_rules.Renewed | session_rules.SessionLapsed

@@ -32,7 +32,8 @@ def _left(outcome: session_rules.Left, paint: Paint) -> str:
 
 def _renewed(outcome: session_rules.Renewed, paint: Paint) -> str:
     word = paint("green", "renewed")
-    return f"{word} {outcome.session}, expires in {lasting(outcome.expires_in)}"
+    due = f"; beat again within {lasting(outcome.pace)}" if outcome.pace else ""
+    return f"{word} {outcome.session}, expires in {lasting(outcome.expires_in)}{due}"
 
 
 def _deaths_acknowledged(outcome: session_rules.DeathsAcknowledged, paint: Paint) -> str:

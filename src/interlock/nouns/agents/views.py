@@ -130,6 +130,8 @@ def list_agents(runner: Runner) -> Op[tuple[Agent, ...]]:
                 note=said.note,
                 heard=round(now - ago[each.id], 3),
             )
+            if each.listed and agent.last_heartbeat:  # each command of a shell is a sign of life
+                agent = replace(agent, heard=max(agent.heard or 0.0, agent.last_heartbeat))
         agents.append(agent)
     return tuple(sorted(agents, key=lambda agent: (agent.agent, agent.since)))
 
@@ -151,7 +153,7 @@ def _held_things(runner: Runner) -> Op[dict[str, list[str]]]:
 def _agent(session: Session, live: Item | None, holds: Iterable[str], now: float) -> Agent:
     """A session; the used part of its ttl gives the time of its last renewal."""
     left = None if live is None else live.expires_in
-    beat = None if left is None else round(now - max(0.0, session.ttl - left), 3)
+    beat = None if live is None or left is None else round(now - _since_beat(session, live), 3)
     return Agent(
         agent=session.agent,
         session=session.id,
@@ -166,20 +168,34 @@ def _agent(session: Session, live: Item | None, holds: Iterable[str], now: float
     )
 
 
+def _since_beat(session: Session, live: Item) -> float:
+    """Seconds since a session was renewed, which the used part of its ttl says."""
+    return max(0.0, session.ttl - (live.expires_in or 0.0))
+
+
 # ---- health
 
 
 def health(checkup: HealthCheck) -> Op[list[Problem]]:
     """Sessions that are dead, agents that are silent, and deaths that no operator acknowledged."""
     now = checkup.runner.clock.wall()
-    sessions = _all(decode_session, (yield from checkup.read(keys.SESSIONS)))
+    sessions = {
+        each.id: each for each in _all(decode_session, (yield from checkup.read(keys.SESSIONS)))
+    }
     reports = yield from all_reports()
-    wanted = (keys.live(id_) for id_ in dict.fromkeys([*(each.id for each in sessions), *reports]))
-    live = {key for key, item in (yield from looked_up(wanted)).items() if item is not None}
-    expired = [each for each in sessions if keys.live(each.id) not in live]
+    wanted = {id_: keys.live(id_) for id_ in (*sessions, *reports)}
+    items = yield from looked_up(wanted.values(), times=True)
+    live = {id_: item for id_, key in wanted.items() if (item := items[key]) is not None}
+    expired = [each for each in sessions.values() if each.id not in live]
+    beats = {
+        id_: _since_beat(sessions[id_], item)
+        for id_, item in live.items()
+        if id_ in sessions and sessions[id_].listed
+    }
+    alive = [report for id_, report in reports.items() if id_ in live]
     return [
         *_dead(checkup, (yield from _still_there(expired)), reports, now),
-        *(yield from _silent([reports[i] for i in reports if keys.live(i) in live], now)),
+        *(yield from _silent(checkup, alive, beats, now)),
         *(yield from _died(now)),
     ]
 
@@ -239,10 +255,16 @@ def _still_there(lapsed: Iterable[Session]) -> Op[list[Session]]:
     return [each for key, each in found.items() if items[key] is not None]
 
 
-def _silent(alive: Sequence[Report], now: float) -> Op[list[Problem]]:
-    """Live sessions that missed their pace."""
+def _silent(
+    checkup: HealthCheck, alive: Sequence[Report], beats: Mapping[str, float], now: float
+) -> Op[list[Problem]]:
+    """Live sessions that missed their pace; of shells, ``beats`` are seconds since they beat."""
     ago = yield from seconds_silent(alive, now)
-    suspects = [each for each in alive if is_silent(each, ago[each.session])]
+    ago |= {id_: min(ago[id_], beat) for id_, beat in beats.items() if id_ in ago}
+    late = dict.fromkeys(beats, checkup.patience.dead_after)
+    suspects = [
+        each for each in alive if is_silent(each, ago[each.session], late=late.get(each.session))
+    ]
     live = yield from looked_up(keys.live(each.session) for each in suspects)
     return [
         Problem(
