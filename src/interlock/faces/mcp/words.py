@@ -88,6 +88,7 @@ NEXT = {
     "Replied": "",
     "Late": "next: nothing; the question is over",
     "NotAsked": "",
+    "UnknownMessages": "",
     "UnknownQuery": "",
 }
 """What to do after each outcome of a tool of the default set; empty if its text says it."""
