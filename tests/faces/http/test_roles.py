@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -408,6 +409,35 @@ class _NoTokens:
 
 
 # ---- shares
+
+
+def test_many_requests_with_one_new_token_share_a_look_and_many_tokens_are_refused() -> None:
+    web = WebServer(Clients(MemoryStore), Access(agent="maria", tokens=_NoTokens()))
+    begun, looked = threading.Event(), list[str]()
+
+    def look(token: str) -> str:
+        assert begun.wait(PATIENCE)
+        looked.append(token)
+        return token
+
+    def of_stranger(token: str) -> asyncio.Task[str]:
+        return asyncio.ensure_future(web.of_stranger(token, partial(look, token)))
+
+    async def ask() -> tuple[list[str], list[str | BaseException]]:
+        leaves, *same = [of_stranger("one") for _ in range(4 * app.MOST_STRANGERS)]
+        others = [of_stranger(f"t{number}") for number in range(app.MOST_STRANGERS)]
+        await asyncio.sleep(0)
+        leaves.cancel()
+        begun.set()
+        found = await asyncio.gather(*same)
+        return found, await asyncio.gather(*others, return_exceptions=True)
+
+    found, strange = asyncio.run(ask())
+    assert set(found) == {"one"}
+    assert looked.count("one") == 1
+    refused = [each for each in strange if isinstance(each, Refused)]
+    assert [each.http_status for each in refused] == [429]
+    web.close()
 
 
 def test_no_caller_has_more_places_than_it_leaves_to_others() -> None:

@@ -77,7 +77,8 @@ class WebServer:
         self._strange = ThreadPoolExecutor(1, "interlock-token")
         self._waits = Shares(WAITING, "calls wait")
         self._calls = Shares(QUICK + MOST_QUEUED, "calls are in work")
-        self._strangers = 0
+        self._strangers: dict[object, asyncio.Future[Any]] = {}
+        """The looks for tokens that are under way, by what was presented."""
         self._health = ThreadPoolExecutor(1, "interlock-health")
         self._checking: asyncio.Future[tuple[dict[str, Any], int]] | None = None
 
@@ -123,15 +124,20 @@ class WebServer:
         with self._calls.place(SHARE.get()):
             return await asyncio.get_running_loop().run_in_executor(self._quick, call)
 
-    async def of_stranger(self, call: Callable[[], T]) -> T:
-        """Look up a token that any program may have made up; one at a time, beside all else."""
-        if self._strangers >= MOST_STRANGERS:
-            raise Refused(429, "too_many", "many unknown tokens are looked up; call again soon")
-        self._strangers += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._strange, call)
-        finally:
-            self._strangers -= 1
+    async def of_stranger(self, presented: object, call: Callable[[], T]) -> T:
+        """Look up a token that any program may have made up; one at a time, beside all else.
+
+        Requests that present the same share a look: many may come at once with a new token.
+        """
+        look: asyncio.Future[T] | None = self._strangers.get(presented)
+        if look is None:
+            if len(self._strangers) >= MOST_STRANGERS:
+                said = "many unknown tokens are looked up; call again soon"
+                raise Refused(429, "too_many", said)
+            look = asyncio.get_running_loop().run_in_executor(self._strange, call)
+            self._strangers[presented] = look
+            look.add_done_callback(lambda _: self._strangers.pop(presented))
+        return await asyncio.shield(look)  # a caller that leaves ends only its own wait
 
     async def health(self) -> tuple[dict[str, Any], int]:
         """The answer of ``/healthz``, soon also while the store hangs; all callers share a look."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import wraps
+from functools import partial, wraps
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlencode
@@ -294,8 +294,10 @@ class Routes:
         token = access.asked_store(authorization, cookie)
         if not token:
             return access.caller(authorization, cookie)
-        ask = server.in_thread if access.has_met(token) else server.of_stranger
-        return await ask(lambda: access.caller(authorization, cookie))
+        look = partial(access.caller, authorization, cookie)
+        if access.has_met(token):
+            return await server.in_thread(look)
+        return await server.of_stranger((authorization, cookie), look)
 
 
 class _EventResponse(StreamingResponse):
