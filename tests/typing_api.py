@@ -243,7 +243,7 @@ def mistakes(fleet: interlock.Fleet) -> None:
     fleet.locks.acquire("merge", tll="30s")  # type: ignore[call-arg]
     fleet.locks.release("merge", token="3")  # type: ignore[arg-type]
     fleet.locks.acquire(b"merge")  # type: ignore[arg-type]
-    fleet.agents.status("asleep")  # type: ignore[arg-type]
+    fleet.agents.status(3)  # type: ignore[arg-type]
 
 
 async def awaited() -> None:

@@ -216,8 +216,14 @@ def answers(fleet: interlock.Fleet) -> str:
             return to
         case interlock.Late(query=id_) | interlock.NotOwner(query=id_):
             return id_
-        case interlock.Unknown(query=id_, unknown=ids):
-            return f"{id_}, {ids}"
+        case interlock.Unknown():
+            return "no"
+        case interlock.Sent(message=id_) | interlock.Exists(message=id_):
+            return id_
+        case interlock.AlreadyAcknowledged() | interlock.Full() | interlock.Limited():
+            return "later"
+        case interlock.Paused():
+            return "later"
         case interlock.GivenFenced(given=thing):
             raise AssertionError(thing)
         case never:

@@ -104,6 +104,7 @@ def test_a_change_takes_little_at_the_remote_and_a_beat_nothing(remote: Remote, 
     assert changes >= 15  # and a few of the agents themselves
     assert beats == 9
     assert size(remote) - before < changes * BOUND / CHANGES
+    objects = ""
     while changes:  # until the agents did nothing meanwhile
         objects = remote.git("count-objects", "-v")
         for store in day.stores:
