@@ -19,7 +19,7 @@ from interlock.stores.git.store import temporary_branch
 from interlock.testing.conformance.place import at_once, committed, txn, write
 
 KEY, OTHER = "live/ses_1", "live/ses_2"
-TTL = 0.6
+TTL = 2.0
 SLOW = 2.0
 LONG = 60.0
 

@@ -78,7 +78,7 @@ class WebServer:
         self._waits = Shares(WAITING, "calls wait")
         self._calls = Shares(QUICK + MOST_QUEUED, "calls are in work")
         self._strangers: dict[object, asyncio.Future[Any]] = {}
-        """The looks for tokens that are under way, by what was presented."""
+        """The looks for tokens that are under way, by the headers that carry the token."""
         self._health = ThreadPoolExecutor(1, "interlock-health")
         self._checking: asyncio.Future[tuple[dict[str, Any], int]] | None = None
 
