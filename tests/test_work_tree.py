@@ -270,6 +270,61 @@ def test_a_folder_of_a_commit_hides_no_store(origin: Path, inside: str) -> None:
         assert found["path"] == str(origin / ".interlock" / "store.db")
 
 
+@pytest.mark.parametrize("brings", ["file", "link"])
+@pytest.mark.parametrize("inside", ["sub", "../side"])
+def test_what_is_no_store_hides_none(origin: Path, inside: str, brings: str) -> None:
+    """A commit brings an empty file, or a link to nowhere, where a folder could have its store."""
+    assert Shell(origin).run("init").status == 0
+    git(origin, "worktree", "add", "-q", "../side")
+    folder = origin / inside
+    (folder / ".interlock").mkdir(parents=True)
+    if brings == "file":
+        (folder / ".interlock" / "store.db").touch(0o644)
+    else:
+        (folder / ".interlock" / "store.db").symlink_to("nowhere")
+    found = Shell(folder).json("store", "info")[1]
+    assert found["path"] == str(origin / ".interlock" / "store.db")
+    assert send("claude", edit(folder, "a.py"))[0] == {}
+    assert found["path"] in Shell(folder).run("init").out
+
+
+@pytest.mark.parametrize("inside", ["sub", "../side"])
+def test_a_store_that_a_checkout_removed_is_not_followed_by_the_one_above(
+    origin: Path, inside: str
+) -> None:
+    assert Shell(origin).run("init").status == 0
+    git(origin, "worktree", "add", "-q", "../side")
+    folder = origin / inside
+    folder.mkdir(exist_ok=True)
+    place = folder / ".interlock" / "store.db"
+    assert Shell(folder).run("init", "--store", ".interlock/store.db").status == 0
+    assert Shell(folder).json("store", "info")[1]["path"] == str(place.resolve())
+    shutil.rmtree(place.parent)
+    done = Shell(folder, INTERLOCK_AGENT="ada").run("task", "add", "lost")
+    assert (done.status, "was removed" in done.err) == (4, True), done
+    if inside == "../side":  # a hook takes the store of the repository
+        assert "was removed" in denied(send("claude", edit(folder, "a.py")))
+    assert person(folder, "allow")[0] == 0
+    above = Shell(folder).json("store", "info")[1]["path"]
+    assert above == str(origin / ".interlock" / "store.db")
+
+
+def test_settings_below_that_a_commit_removes_are_a_change_too(origin: Path) -> None:
+    store = str(origin.parent / "team.db")
+    for words in ((), ("--store", store)):
+        assert Shell(origin).run("init", *words).status == 0
+    (origin / "sub").mkdir()
+    path = configured(origin / "sub", f'store = "{store}"\n')
+    work_tree.allow_settings(str(path), path.read_bytes())
+    work_tree.allow_store(store)
+    assert Shell(origin / "sub").json("store", "info")[1]["path"] == store
+    shutil.rmtree(path.parent)
+    assert "were removed" in refused(Shell(origin / "sub"))
+    assert person(origin / "sub", "allow")[0] == 0
+    above = Shell(origin / "sub").json("store", "info")[1]["path"]
+    assert above == str(origin / ".interlock" / "store.db")
+
+
 def test_settings_of_a_linked_worktree_leave_the_store_where_it_is(origin: Path) -> None:
     text = "[lock.'*']\nttl = '2m'\n"
     path = configured(origin, text)
@@ -392,6 +447,15 @@ def test_the_way_back_from_a_store_that_a_checkout_removed(shop: Path, tmp_path:
     assert "interlock init" not in reason
     assert shell.run("store", "restore", str(tmp_path / "backup.db")).status == 0
     assert [each["task"] for each in shell.json("task", "list")[1]["tasks"]] == ["own"]
+
+
+def test_a_restored_store_is_kept_out_of_commits(shop: Path, tmp_path: Path) -> None:
+    shell = Shell(shop, INTERLOCK_AGENT="ada")
+    assert shell.run("store", "backup", str(tmp_path / "backup.db")).status == 0
+    shutil.rmtree(shop / ".interlock")
+    assert shell.run("store", "restore", str(tmp_path / "backup.db")).status == 0
+    git(shop, "add", "-A")
+    assert git(shop, "status", "--porcelain") == ""
 
 
 def test_a_coding_agent_puts_no_file_of_a_commit_in_the_place_of_the_store(
@@ -561,6 +625,25 @@ def test_a_log_that_a_branch_brings_is_not_played_into_the_store(
     (poisoned / ".interlock" / "store.db-wal").unlink()
     listed = Shell(poisoned).json("task", "list")[1]["tasks"]
     assert [each["task"] for each in listed] == ["own"]
+
+
+@pytest.mark.parametrize(
+    "name", [f"store.db-{part}" for part in ("wal", "journal", "shm", "bells")]
+)
+def test_where_a_branch_hinders_a_store_no_model_reads_how_to_go_around_that(
+    shop: Path, name: str
+) -> None:
+    shutil.rmtree(shop / ".interlock" / "store.db-bells")
+    (shop / ".interlock" / name).symlink_to("../a.py")
+    reason = denied(send("claude", edit(shop, "a.py")))
+    (shop / "a.py").write_text("a = 2\n")
+    git(shop, "add", "a.py")
+    done = Shell(shop).run("hook", "git", "pre-commit")
+    for text in (reason, done.err):
+        assert name in text
+        assert "ask the person" in text
+        for way in ("INTERLOCK_HOOK", "--remove", "--no-verify", "interlock setup"):
+            assert way not in text
 
 
 def test_a_person_may_take_a_log_over_that_a_killed_program_left(shop: Path) -> None:

@@ -59,11 +59,8 @@ def locate(start: str | None = None) -> StoreLocation:
                 work_tree.require_store(path)
             return StoreLocation(url, "config.toml")
         path = os.path.join(place, FILE)
-        if os.path.lexists(path):
-            work_tree.require_counts(path)
+        if work_tree.require_store(path):
             return StoreLocation(path, _how(place, here))
-    for place in places(here):
-        work_tree.require_there(os.path.join(place, FILE))
     raise StoreMissing(
         "there is no store here; run 'interlock init', or name one: connect(URL), --store URL"
     )
@@ -74,18 +71,14 @@ def store_of_settings() -> str | None:
     for place in places(_here(None)):
         if url := _settings_of(place).store:
             return url
-        if os.path.lexists(os.path.join(place, FILE)):
+        if work_tree.may_be_store(os.path.join(place, FILE)):
             break
     return None
 
 
 def _settings_of(place: str) -> Settings:
-    """The settings of a folder that count; in a repository that they are missing is judged, too."""
-    parent = os.path.dirname(place)
-    of_repository = os.path.basename(place) == SHARED or os.path.lexists(f"{parent}/.git")
-    if of_repository or os.path.lexists(os.path.join(place, CONFIG)):
-        return Settings(place, work_tree.allowed_settings)
-    return Settings()
+    """The settings of a folder that count; raises if they were allowed and are gone."""
+    return Settings(place, work_tree.allowed_settings)
 
 
 def _how(place: str, here: str) -> str:
@@ -122,7 +115,7 @@ def folder(start: str | None = None) -> str | None:
         (
             place
             for place in places(_here(start))
-            if os.path.lexists(os.path.join(place, FILE))
+            if work_tree.may_be_store(os.path.join(place, FILE))
             or os.path.lexists(os.path.join(place, CONFIG))
         ),
         None,

@@ -96,6 +96,8 @@ def read_settings(path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
+        if not os.path.lexists(path):
+            return None
         raise NotAllowed(
             f"{path} cannot be read ({error.strerror}); correct or remove it"
         ) from None
@@ -186,27 +188,31 @@ def _digest(data: bytes) -> str:
 # ---- stores -------------------------------------------------------------------------------------
 
 
-def require_store(path: str) -> None:
-    """Raise unless the store that was found at a path counts, before anything opens it.
+def require_store(path: str) -> bool:
+    """Whether a store stands at a path; raise unless it counts, or if it is gone from there."""
+    if require_counts(path):
+        return True
+    if is_gone(path):
+        path = _canonical(path)
+        raise StoreGone(
+            f"the store {foreign(path, _LONGEST)}, which was used here, was removed, as a checkout"
+            " does with a file that another branch tracks; a person restores a backup, or starts"
+            " over with an empty store",
+            path,
+        )
+    return False
 
-    Where nothing stands and nothing stood, it is for the caller to say that there is no store.
-    """
-    if _stat(path) is None:
-        require_there(path)
-    else:
-        require_counts(path)
 
-
-def require_counts(path: str) -> None:
-    """Raise unless what stands at a path is a store that counts, or nothing."""
+def require_counts(path: str) -> bool:
+    """Whether a store stands at a path; raise unless it counts, before anything opens it."""
     path = _canonical(path)
     found = _stat(path)
     if found is None:
-        return
+        return False
     entry = _entry(path)
     if entry is None:
-        if not found.st_size:  # an ``init`` was killed: nothing is in it
-            return
+        if not found.st_size:  # of a commit, or an ``init`` was killed: nothing is in it
+            return False
         _require_own(found, path, {os.geteuid()}, _OTHERS_WRITE)
         what = f"the store {foreign(path, _LONGEST)}"
         if file_mark.read(path):
@@ -219,18 +225,13 @@ def require_counts(path: str) -> None:
     if not _is_that(entry, found, path):
         raise NotAllowedYet(f"{_replaced(path)}: {_ASK}", path)
     _require_own(found, path, {os.geteuid()}, _OTHERS_WRITE)
+    return True
 
 
-def require_there(path: str) -> None:
-    """Raise if a store of this very project stood at a path, and is gone."""
-    if is_gone(path):
-        path = _canonical(path)
-        raise StoreGone(
-            f"the store {foreign(path, _LONGEST)}, which was used here, was removed, as a checkout"
-            " does with a file that another branch tracks; a person restores a backup, or starts"
-            " over with an empty store",
-            path,
-        )
+def may_be_store(path: str) -> bool:
+    """Whether something stands at a path; an empty file, or a link to nowhere, is none."""
+    found = _stat(path)
+    return found is not None and found.st_size > 0
 
 
 def is_gone(path: str) -> bool:
@@ -337,7 +338,7 @@ def _log_is_gone(real: str) -> bool:
 def forget_gone() -> None:
     """Delete the entries of files that are gone; what cannot be seen from here stays.
 
-    The store of a project that is still there keeps its entry: ``require_there`` needs it.
+    The store of a project that is still there keeps its entry: ``require_store`` needs it.
     """
     for kind in (STORES, SETTINGS):
         for name in allowed.names(kind):

@@ -129,14 +129,15 @@ def unallowed(folder: str) -> Unallowed | None:
             return Unallowed(path, None if data is None else os.stat(path), data)
         url = Settings(place, work_tree.allowed_settings).store
         store = os.path.join(place, work_tree.FILE) if url is None else file_of(url)
-        if store is not None and os.path.lexists(store):
+        if store is not None:
             try:
-                work_tree.require_store(store)
+                found = work_tree.require_store(store)
             except NotAllowedYet:
                 return Unallowed(store, os.stat(store))
-            return Unallowed(store, os.stat(store)) if work_tree.wrong_beside(store) else None
-        if store is not None and work_tree.is_gone(store):
-            return Unallowed(store, None)
+            except StoreGone:
+                return Unallowed(store, None)
+            if found:
+                return Unallowed(store, os.stat(store)) if work_tree.wrong_beside(store) else None
         if url is not None:
             return None
     return None

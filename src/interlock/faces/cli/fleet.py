@@ -170,15 +170,16 @@ def _found(*, shared: bool) -> str:
         os.makedirs(folder, 0o700, exist_ok=True)
         os.chmod(folder, 0o700)
         if not shared:
-            _ignore_all(os.path.join(folder, ".gitignore"))
+            ignore_all(folder)
     except OSError as error:
         raise StoreReadOnly(f"{folder} cannot be created ({error.strerror}); use --store") from None
     return file
 
 
-def _ignore_all(path: str) -> None:
+def ignore_all(folder: str) -> None:
     """Keep a folder out of commits; a file that a commit brought may say something else."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    path = os.path.join(folder, ".gitignore")
     with open(os.open(path, flags, 0o600), "r+", encoding="utf-8", errors="replace") as file:
         if file.read(len(_IGNORE_ALL) + 1) != _IGNORE_ALL:
             file.seek(0)

@@ -190,7 +190,12 @@ def _restored_file(parsed: Parsed) -> str:
     try:
         return _file(parsed)
     except StoreGone as gone:
-        os.makedirs(os.path.dirname(gone.path), 0o700, exist_ok=True)
+        from interlock.faces.cli.fleet import ignore_all
+
+        folder = os.path.dirname(gone.path)
+        os.makedirs(folder, 0o700, exist_ok=True)
+        if os.path.basename(folder) == work_tree.FOLDER:
+            ignore_all(folder)
         return gone.path
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from interlock import git_command
 from interlock.core.safe_text import foreign, one_line
 from interlock.core.validate import span
-from interlock.errors import BadInput, InterlockError, NotAllowedYet, StoreGone, StoreMissing
+from interlock.errors import BadInput, InterlockError, StoreMissing
 from interlock.faces.hooks.actions import EDITING
 from interlock.faces.hooks.tree_files import read_bytes
 from interlock.nouns.merges.store_files import (
@@ -112,8 +112,10 @@ def run(name: str) -> int:
     except (InterlockError, OSError) as error:
         if os.environ.get("INTERLOCK_OVERRIDE"):
             return 0
+        from interlock.faces.hooks.hosts import FOR_A_PERSON
+
         way = "to go on without the check: git commit --no-verify, or git push --no-verify"
-        if isinstance(error, NotAllowedYet | StoreGone):  # for a person, not for an agent
+        if isinstance(error, FOR_A_PERSON):
             way = "ask the person you work for"
         sys.stderr.write(
             f"interlock: cannot check whether files are reserved: {one_line(str(error))};\n{way}\n"

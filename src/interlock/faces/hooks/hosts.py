@@ -13,6 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from interlock.errors import NotAllowed, StoreGone, StoreUnsuitable
+
+FOR_A_PERSON = (NotAllowed, StoreGone, StoreUnsuitable)
+"""What a commit can cause: no model is to go around that, and no text names a way."""
 START, PROMPT, BEFORE, AFTER, STOP, SUB_START, SUB_STOP, END = (
     "start", "prompt", "before", "after", "stop", "sub start", "sub stop", "end",
 )  # fmt: skip

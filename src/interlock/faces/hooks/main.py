@@ -11,11 +11,11 @@ import os
 import sys
 
 from interlock.core.safe_text import one_line
-from interlock.errors import NotAllowedYet, StoreGone
 from interlock.faces.hooks.event import BadEvent, HookEvent, read
 from interlock.faces.hooks.hosts import (
     BEFORE,
     END,
+    FOR_A_PERSON,
     HOSTS,
     START,
     STOP,
@@ -127,7 +127,7 @@ def failed(host: Host, event: HookEvent | None, error: Exception, named: str = "
     said = one_line(str(error)) or type(error).__name__
     if not isinstance(error, BadEvent) and type(error).__module__ == "builtins":
         said = f"unexpected {type(error).__name__}: {said}"
-    for_a_person = isinstance(error, NotAllowedYet | StoreGone)
+    for_a_person = isinstance(error, FOR_A_PERSON)
     before = host.events.get(named) == BEFORE if event is None else event.means == BEFORE
     if not before or os.environ.get("INTERLOCK_HOOK") == "open":
         # An exit status of 2 would keep some hosts from ever stopping.
