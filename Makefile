@@ -28,7 +28,7 @@ PINNED := --require-hashes --no-deps -r
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: conformance help demo test check bench load compare grow swarms proof servers reference messages lock clean
+.PHONY: conformance help demo test check bench load compare grow swarms proof tools servers reference messages lock clean
 
 help: ## Show this text
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -70,6 +70,9 @@ swarms: $(RUN) servers ## Let ten swarms ask each other for a minute, killed and
 
 proof: $(TEST) servers ## Run the long searches for a broken promise
 	@$(BIN)/python -m pytest -m proof --timeout 3600 $(PYTEST_ARGS)
+
+tools: $(TEST) servers ## Test the tools that measure
+	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m "tools and not proof" $(PYTEST_ARGS)
 
 conformance: $(TEST) ## Run the official MCP conformance suite (npm) against a server of our own
 	@tools/conformance $(abspath $(BIN))/interlock

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.tools
+
 SIZE = Path(__file__).parent.parent / "tools" / "size.py"
 
 

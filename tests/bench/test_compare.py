@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import sys
 from dataclasses import replace
@@ -17,6 +18,8 @@ from tools.compare.processes import CompareTrouble, Ran, Runner
 from tools.compare.report import PAGE, Report, between_marks, plot_sections, section_table
 from tools.compare.sections import Bench, Compared, Section
 from tools.compare.servers import Servers
+
+pytestmark = pytest.mark.tools
 
 PEERS = (claims.Interlock, claims.BareSql)
 SMALL = replace(sections.CLAIMS, peers=PEERS, processes=2, count=12)
@@ -143,7 +146,11 @@ def test_the_page_is_written_by_whole_runs_alone(capsys: pytest.CaptureFixture[s
     assert PAGE.read_text() == before
 
 
-def test_tables_and_plot_are_written_between_the_marks(tmp_path: Path) -> None:
+def test_tables_and_plot_are_written_between_the_marks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The name of the kernel is no row, whatever its digits are.
+    monkeypatch.setattr(platform, "release", lambda: "6.18.50-v300")
     page = tmp_path / "speed.md"
     page.write_text(PAGE.read_text())
     for values in ((50.0,) * 5, (300.0,) * 5):
@@ -156,7 +163,7 @@ def test_tables_and_plot_are_written_between_the_marks(tmp_path: Path) -> None:
     assert len(rows) == sum(map(str.count, tables, "\n" * len(tables)))
     for table in tables:
         assert len({line.count("|") for line in table.splitlines()}) == 1
-    assert "300" in between
+    assert any("300" in row for row in rows)
     assert not any("50" in row for row in rows)  # of the run before
     assert "compare.svg" in between
     assert text.partition("<!-- compare")[0] == PAGE.read_text().partition("<!-- compare")[0]

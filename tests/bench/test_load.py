@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from tools import load
+
+pytestmark = pytest.mark.tools
 
 
 def verdict(*received: tuple[int, int]) -> tuple[int, int, int]:

@@ -17,6 +17,8 @@ from tools.swarms_process import Share
 
 from interlock.nouns.requests.request import OutgoingRequest
 
+pytestmark = pytest.mark.tools
+
 ROOT = Path(__file__).parents[2]
 ID = "req_1"
 BUSY = Busy(seconds=1.0, cores=2, machine=1.0, swarms=0.5, homes=0.1, bus=0.1)
