@@ -26,6 +26,7 @@ def findings(store: GitStore) -> Iterator[Finding]:
     """Every look, in the order in which one builds on the other."""
     yield _git(store)
     yield _remote(store)
+    yield from _locks(store)
     yield _durability(store)
     yield _history(store)
     yield from sqlite.replica_findings(store)
@@ -56,6 +57,15 @@ def _remote(store: GitStore) -> Finding:
     if took > SLOW:
         return finding("remote", fact, remedy)
     return finding("remote", fact)
+
+
+def _locks(store: GitStore) -> Iterator[Finding]:
+    """The locks that a killed git left, and that no change removes."""
+    locks = store.repository.left_locks
+    if left := locks.left():
+        names = ", ".join([os.path.relpath(path, store.address.file) for path in left])
+        fact = f"{store.address.shown} is locked by what a git left there: {names}"
+        yield finding("locks", fact, locks.command(left), wrong="bad")
 
 
 def _durability(store: GitStore) -> Finding:

@@ -219,7 +219,7 @@ class Follower(Writer):
                 self._note_no_beats(answer)
                 break
             if time.monotonic() > ends:
-                raise self.publisher.given_up(answer)
+                raise self.publisher.given_up(answer, beats.ref_of(engine.host))
             self._find_own_ref(ends)
         engine.rollback()
 

@@ -15,11 +15,12 @@ from typing import TypeVar
 from msgspec import Struct
 
 from interlock.errors import StoreAway, StoreBusy, StoreFull, StoreRefused, StoreTrouble
-from interlock.stores.git.repository import NO_ROOM, PushAnswer, RefMove, Repository
+from interlock.stores.git.repository import NO_ROOM, PushAnswer, RefMove, Repository, one_of_a_kind
 from interlock.stores.network import pauses
 
 T = TypeVar("T")
 
+_SETTLE = "Settle a push without an answer"
 _log = logging.getLogger("interlock")
 
 
@@ -105,15 +106,15 @@ class Publisher:
                         return PushResult(holds(head), head)
             again = True
             if not _pause(delays, ends):
-                raise self.given_up(answer)
+                raise self.given_up(answer, *[move.ref for move in moves])
 
-    def given_up(self, answer: PushAnswer) -> StoreTrouble:
+    def given_up(self, answer: PushAnswer, *refs: str) -> StoreTrouble:
         """The error of a push for which the patience is over."""
         if answer.kind in ("unsent", "unknown"):
             return self._repository.trouble(answer.said)
         return StoreBusy(
             f"{self._repository.shown} cannot move the branch ({answer.said});"
-            f" if no git runs there, remove the lock file {self._repository.address.ref}.lock"
+            f" {self._repository.left_locks.way(refs)}"
         )
 
     def _settle(
@@ -142,7 +143,7 @@ class Publisher:
         tree = repository.root_id(branch.old)
         while True:
             self._note_outage(said)
-            void = repository.write_commit(tree, branch.old, "Settle a push without an answer\n")
+            void = repository.write_commit(tree, branch.old, one_of_a_kind(_SETTLE))
             found = repository.push(RefMove(branch.ref, branch.old, void), limit=self._reply)
             if found.kind in ("landed", "there"):
                 self._note_answer()
@@ -153,7 +154,7 @@ class Publisher:
             said = found.said or said
             if not _pause(delays, ends):
                 raise PushUnknown(
-                    str(self.given_up(found))
+                    str(self.given_up(found, branch.ref))
                     if found.kind == "locked"
                     else f"{repository.shown} did not answer ({said}); see that it can be reached"
                 )

@@ -19,7 +19,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -37,6 +37,7 @@ from interlock.errors import (
 )
 from interlock.stores.git import objects
 from interlock.stores.git.address import GitAddress
+from interlock.stores.git.left_locks import LeftLocks
 from interlock.stores.git.objects import Tree, TreeEntry
 from interlock.stores.git.reader import GitObject, ObjectReader
 from interlock.stores.git.remote_reader import RemoteReader
@@ -153,6 +154,7 @@ class Repository:
         self._reader: ObjectReader | None = None
         self.reader = RemoteReader(self)
         """A process at the remote."""
+        self.left_locks = LeftLocks(self)
         self._trees: dict[str, Tree] = {}
         self._ident = ""
         self.syncs_refs = False
@@ -183,9 +185,17 @@ class Repository:
             shutil.rmtree(part, ignore_errors=True)
 
     def run(
-        self, *args: str, limit: float, given: bytes | None = None, env: Mapping[str, str] = {}
+        self,
+        *args: str,
+        limit: float,
+        given: bytes | None = None,
+        env: Mapping[str, str] = {},
+        inherits: int | None = None,
     ) -> GitRun:
-        """Run git; a command that takes longer is ended, and its code is that of the signal."""
+        """Run git; a command that takes longer is ended, and its code is that of the signal.
+
+        Git alone keeps the descriptor that it ``inherits``.
+        """
         try:
             process = subprocess.Popen(  # noqa: S603 - the user's own git
                 git_command.command(*_PLAIN, *self._login(), *args, hooks=True),
@@ -194,11 +204,15 @@ class Repository:
                 stderr=subprocess.PIPE,
                 env={**self.environment(), **env},
                 start_new_session=True,
+                pass_fds=() if inherits is None else (inherits,),
             )
         except FileNotFoundError:
             raise StoreUnsuitable(
                 "this store needs git, which is not here; install it (Debian: apt install git)"
             ) from None
+        finally:
+            if inherits is not None:
+                os.close(inherits)
         try:
             out, err = process.communicate(given, timeout=limit)
         except subprocess.TimeoutExpired:
@@ -309,11 +323,18 @@ class Repository:
 
     def push(self, *moves: RefMove, limit: float, atomic: bool = False) -> PushAnswer:
         """Move refs of the remote, all of them or none."""
+        answer = self._push(moves, limit, atomic=atomic)
+        if answer.kind == "locked" and self.left_locks.clear(moves):
+            answer = self._push(moves, limit, atomic=atomic)
+        return answer
+
+    def _push(self, moves: Sequence[RefMove], limit: float, *, atomic: bool) -> PushAnswer:
         leases = [f"--force-with-lease={move.ref}:{_named(move.old)}" for move in moves]
         flags = ["--atomic"] if atomic or len(moves) > 1 else []
         specs = [f"{_named(move.new)}:{move.ref}" for move in moves]
         remote = self.address.remote
-        found = self.run("push", "--porcelain", *flags, *leases, remote, *specs, limit=limit)
+        words = ("push", "--porcelain", *flags, *leases, remote, *specs)
+        found = self.run(*words, limit=limit, inherits=self.left_locks.note(moves, limit))
         answer = read_answer(found)
         if answer.kind == "landed" and self.syncs_refs:
             for move in moves:  # git syncs the file of a ref, but not its name in the folder
@@ -555,6 +576,11 @@ class Repository:
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
+
+
+def one_of_a_kind(subject: str) -> str:
+    """The message of a commit that no other process makes."""
+    return f"{subject}\n\n{os.urandom(16).hex()}\n"
 
 
 def read_answer(found: GitRun) -> PushAnswer:

@@ -34,7 +34,7 @@ from interlock.stores.git.follower import Follower, FollowWork
 from interlock.stores.git.looks import GitFeed, LookAhead, SharedLook
 from interlock.stores.git.objects import FILE, TreeEntry
 from interlock.stores.git.publisher import Publisher
-from interlock.stores.git.repository import NONE, RefMove, Repository
+from interlock.stores.git.repository import NONE, RefMove, Repository, one_of_a_kind
 from interlock.stores.git.writer import GitWriter
 from interlock.stores.sqlite import schema
 from interlock.stores.sqlite.connection import ReadConnection, WriteConnection
@@ -150,8 +150,9 @@ class GitStore(SQLiteStore):
         repository = self.repository
         blob = repository.write("blob", replica.marker())
         tree = repository.write_tree({replica.MARKER: TreeEntry(FILE, replica.MARKER, blob)})
-        commit = repository.write_commit(tree, "", "Begin a store of Interlock\n")
-        answer = repository.push(RefMove(self.address.ref, NONE, commit), limit=_REPLY * 3)
+        commit = repository.write_commit(tree, "", one_of_a_kind("Begin a store of Interlock"))
+        move = RefMove(self.address.ref, NONE, commit)
+        answer = repository.push(move, limit=_REPLY * 3)
         if answer.kind == "refused":
             raise StoreRefused(
                 f"{self.address.shown} does not let you make the branch {self.address.branch}"
@@ -159,6 +160,8 @@ class GitStore(SQLiteStore):
             )
         if answer.kind in ("unsent", "unknown"):
             raise repository.trouble(answer.said)
+        if answer.kind == "locked" and self.address.ref not in repository.look(_REPLY * 3):
+            raise self._git.publisher.given_up(answer, move.ref)
 
     def _declare(self, kind: str) -> Capabilities:  # noqa: ARG002 - the remote keeps it
         latency = max(self._measured(), self.address.pace)
