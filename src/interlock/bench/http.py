@@ -37,7 +37,7 @@ class BenchServer:
     def __init__(self, path: str) -> None:
         environment = {**os.environ, "INTERLOCK_STORE": path}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "interlock", "up", "--open", "--port", "0", "--json"],
+            [sys.executable, "-P", "-m", "interlock", "up", "--open", "--port", "0", "--json"],
             stdout=subprocess.PIPE,
             env=environment,
         )
@@ -167,7 +167,7 @@ def many_streams(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
 def _readers(port: int, wanted: int) -> Iterator[IO[str]]:
     """A process that reads all streams, so that it does not slow down the one that commits."""
     program = f"from {__name__} import read_streams; read_streams({port}, {wanted})"
-    words = [sys.executable, "-c", program]
+    words = [sys.executable, "-P", "-c", program]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)  # noqa: S603 - ourselves
     try:
         assert process.stdout is not None  # noqa: S101 - it is a pipe

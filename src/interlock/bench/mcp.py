@@ -29,7 +29,7 @@ class _Server:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         environment |= {"INTERLOCK_STORE": path, "INTERLOCK_AGENT": "bench"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "interlock", "mcp"],
+            [sys.executable, "-P", "-m", "interlock", "mcp"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -71,7 +71,7 @@ def first_lock(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
     bare, ours = [], []
     for number in range(size.cold_starts):
         began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        subprocess.run([sys.executable, "-P", "-c", "pass"], check=True)
         bare.append(time.perf_counter() - began)
         began = time.perf_counter()
         with _server(path) as server:

@@ -359,7 +359,7 @@ def cold_start(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
 @contextmanager
 def _warm_process(variables: Mapping[str, str]) -> Iterator[None]:
     """A process that carries out the commands of this measurement."""
-    command = [sys.executable, *_command(), "warm"]
+    command = [sys.executable, "-P", *_command(), "warm"]
     environment = _cached(variables)
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:  # noqa: S603
         try:
@@ -377,7 +377,7 @@ def _command() -> tuple[str, ...]:
 
 
 def _run(variables: Mapping[str, str], *arguments: str) -> None:
-    command = [sys.executable, *arguments]
+    command = [sys.executable, "-P", *arguments]
     environment = _cached(variables)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)  # noqa: S603
 
@@ -414,7 +414,7 @@ def idle_memory(engine: BenchEngine, _: Sizes) -> Iterator[Row]:
 
 
 def _memory(path: str, program: str) -> float:
-    command = [sys.executable, "-c", program, path]
+    command = [sys.executable, "-P", "-c", program, path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:  # noqa: S603
         try:
             assert client.stdout is not None  # noqa: S101 - it is a pipe

@@ -447,7 +447,7 @@ def start_function(
     """A process that runs a function of a module; it gets its arguments by its stdin."""
     program = f"from {module} import {function}; {function}()"
     return subprocess.Popen(  # noqa: S603 - ourselves
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-P", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
 
 
