@@ -13,8 +13,8 @@ from interlock.steps import drive
 from interlock.store import LOG, Item, Log, Store
 from interlock.stores.etcd import EtcdStore
 from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.channel import TXN
 from interlock.stores.etcd.encoding import wrapped
-from interlock.stores.etcd.transport import TXN
 from interlock.stores.redis import RedisStore
 from interlock.stores.redis.scripts import Argument, pack
 from interlock.stores.sqlite import SQLiteStore

@@ -20,8 +20,8 @@ from interlock.store import Check, Committed, Conflict, Put, Txn
 from interlock.stores import open_store
 from interlock.stores.etcd import EtcdStore
 from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.channel import TXN
 from interlock.stores.etcd.encoding import is_plain, plain_bounds, wrapped
-from interlock.stores.etcd.transport import TXN
 from interlock.stores.network import stamped, unstamped
 from interlock.stores.redis import RedisStore
 from interlock.testing.servers.redis import RedisServer

@@ -12,7 +12,8 @@ import pytest
 
 from interlock.stores.address import parse
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.transport import STATUS, EtcdTransport
+from interlock.stores.etcd.channel import STATUS
+from interlock.stores.etcd.transport import EtcdTransport
 from interlock.stores.network import LARGEST_REPLY, Unanswered
 
 HEADERS, SETTINGS, DATA = 1, 4, 0

@@ -12,7 +12,7 @@ from tests.stores.etcd.etcds import opened
 from interlock.store import LOG, Log, Put, Txn, void
 from interlock.stores.etcd import EtcdStore
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.transport import TXN
+from interlock.stores.etcd.channel import TXN
 from interlock.testing.conformance.place import committed, txn, write
 from interlock.testing.servers import EtcdServer
 

@@ -11,8 +11,8 @@ from tests.stores.etcd.etcds import calls, leases, opened
 import interlock
 from interlock.store import Answer, Check, Committed, Conflict, Put, Range, Txn
 from interlock.stores.etcd import EtcdStore
+from interlock.stores.etcd.channel import GRANT, RequestBatch
 from interlock.stores.etcd.server import fixed_in
-from interlock.stores.etcd.transport import GRANT, RequestBatch
 from interlock.stores.network import REPLY, SendRequest
 from interlock.testing.conformance.place import committed, fresh, refused, txn, write
 from interlock.testing.servers import EtcdServer, until

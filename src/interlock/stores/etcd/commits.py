@@ -42,6 +42,7 @@ from interlock.steps import Op
 from interlock.store import LIVE, LOG, Answer, Check, Committed, Conflict, Put, Txn, conflict
 from interlock.stores.derived import renewal
 from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.channel import RANGE, TXN, RequestBatch
 from interlock.stores.etcd.commit_request import (
     TRIMMED,
     CommitRequests,
@@ -53,7 +54,6 @@ from interlock.stores.etcd.commit_request import (
 from interlock.stores.etcd.encoding import Namespace, is_plain
 from interlock.stores.etcd.errors import NoLease
 from interlock.stores.etcd.leases import Leases
-from interlock.stores.etcd.transport import RANGE, TXN, RequestBatch
 from interlock.stores.marks import decode_mark, refusal
 from interlock.stores.network import REPLY
 

@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from interlock.steps import Op
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.errors import LeaseExists, NoLease
-from interlock.stores.etcd.transport import (
+from interlock.stores.etcd.channel import (
     GRANT,
     KEEP_ALIVE,
     REVOKE,
     TIME_TO_LIVE,
-    EtcdTransport,
     RequestBatch,
-    SentCall,
 )
+from interlock.stores.etcd.errors import LeaseExists, NoLease
+from interlock.stores.etcd.transport import EtcdTransport, SentCall
 from interlock.stores.network import REPLY, SendRequest
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 from interlock.steps import Op
 from interlock.store import ENGINE_KEYS, LIVE, LOG, Item, Put, StoreMark, Txn
 from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.channel import RANGE, REVOKE, TIME_TO_LIVE, TXN, RequestBatch
 from interlock.stores.etcd.commit_request import TRIMMED
 from interlock.stores.etcd.commits import LOADED, EtcdCommits
 from interlock.stores.etcd.encoding import Namespace, loaded, wrapped
 from interlock.stores.etcd.errors import NoLease
 from interlock.stores.etcd.leases import Leases
-from interlock.stores.etcd.transport import RANGE, REVOKE, TIME_TO_LIVE, TXN, RequestBatch
 from interlock.stores.marks import (
     decode_mark,
     encode_mark,

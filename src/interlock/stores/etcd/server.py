@@ -32,8 +32,9 @@ from interlock.steps import Op
 from interlock.store import LIVE, Finding, Txn, finding
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.channel import ALARM, STATUS
 from interlock.stores.etcd.errors import full
-from interlock.stores.etcd.transport import ALARM, STATUS, DirectRequest
+from interlock.stores.etcd.transport import DirectRequest
 from interlock.stores.network import CONNECT, SendRequest
 
 if TYPE_CHECKING:

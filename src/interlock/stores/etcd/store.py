@@ -30,6 +30,7 @@ from interlock.store import (
 )
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.channel import MEMBERS, RANGE, STATUS, TXN
 from interlock.stores.etcd.commit_request import TRIMMED
 from interlock.stores.etcd.commits import LOADED, EtcdCommits
 from interlock.stores.etcd.encoding import NUL, Namespace, wrapped
@@ -37,15 +38,7 @@ from interlock.stores.etcd.errors import Compacted
 from interlock.stores.etcd.leases import Leases
 from interlock.stores.etcd.moving import EtcdMoving
 from interlock.stores.etcd.server import Quota, findings, fixed_in, moment, probe
-from interlock.stores.etcd.transport import (
-    MEMBERS,
-    RANGE,
-    STATUS,
-    TXN,
-    DirectRequest,
-    EtcdTransport,
-    LogIn,
-)
+from interlock.stores.etcd.transport import DirectRequest, EtcdTransport, LogIn
 from interlock.stores.etcd.watch import EtcdWatch, WatchStream
 from interlock.stores.marks import decode_mark, mark_facts
 from interlock.stores.network import (

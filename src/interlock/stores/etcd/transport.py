@@ -8,105 +8,44 @@ A request is a ``(method, message)``; a ``RequestBatch`` has several.  Nothing i
 for one case in which nothing can have happened: a login that ran out is renewed first.
 
 An endpoint that cannot be reached or does not answer in time is left for the next one, with a
-new connection even if there is only one: the old one may be dead without knowing it.  It is
-closed a little later, so that calls which are still under way can come to their end.
+new connection even if there is only one: the old one may be dead without knowing it.  It is closed
+as soon as no call is under way on it, and connects no more by itself: when to connect again is
+decided for the whole client (``reconnect.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from operator import methodcaller
 from typing import Any, TypeAlias
 
-from interlock.errors import StoreRefused
 from interlock.steps import finish_future
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.channel import (
+    AUTHENTICATE,
+    CLOSED,
+    CLOSED_ASYNC,
+    EndpointChannel,
+    Metadata,
+    RequestBatch,
+    RpcError,
+    Secrets,
+    secrets,
+)
 from interlock.stores.etcd.errors import SILENT, AuthDisabled, TokenExpired, translated
-from interlock.stores.network import CONNECT, LARGEST_REPLY, REPLY, Unanswered, Unsent
+from interlock.stores.network import REPLY, Unanswered, Unsent
+from interlock.stores.reconnect import Reconnects
 
-# gRPC's core writes remarks about connections to stderr; a command of Interlock prints one line
-# about what is wrong.  gRPC reads its setting once, so the environment is restored afterwards for
-# other readers; a setting of the user stays as it is.
-_VERBOSITY = "GRPC_VERBOSITY"
-_ours = _VERBOSITY not in os.environ
-os.environ.setdefault(_VERBOSITY, "NONE")
-
-import grpc  # noqa: E402 - after its setting
-import grpc.aio  # noqa: E402
-
-if _ours:
-    del os.environ[_VERBOSITY]
-
-RpcError = grpc.RpcError
-
-Metadata: TypeAlias = tuple[tuple[str, str], ...]
 EtcdRequest: TypeAlias = "tuple[str, Any] | RequestBatch | SentCall | LogIn | DirectRequest"
 
-RANGE = "/etcdserverpb.KV/Range"
-TXN = "/etcdserverpb.KV/Txn"
-GRANT = "/etcdserverpb.Lease/LeaseGrant"
-REVOKE = "/etcdserverpb.Lease/LeaseRevoke"
-KEEP_ALIVE = "/etcdserverpb.Lease/LeaseKeepAlive"
-TIME_TO_LIVE = "/etcdserverpb.Lease/LeaseTimeToLive"
-STATUS = "/etcdserverpb.Maintenance/Status"
-ALARM = "/etcdserverpb.Maintenance/Alarm"
-MEMBERS = "/etcdserverpb.Cluster/MemberList"
-AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
-WATCH = "/etcdserverpb.Watch/Watch"
-
-# KeepAlive is a stream in both directions.  With one message each way it has the bytes of a plain
-# call, and can be made like one.
-ANSWERS: dict[str, Any] = {
-    RANGE: rpc.RangeResponse,
-    TXN: rpc.TxnResponse,
-    GRANT: rpc.LeaseGrantResponse,
-    REVOKE: rpc.LeaseRevokeResponse,
-    KEEP_ALIVE: rpc.LeaseKeepAliveResponse,
-    TIME_TO_LIVE: rpc.LeaseTimeToLiveResponse,
-    STATUS: rpc.StatusResponse,
-    ALARM: rpc.AlarmResponse,
-    MEMBERS: rpc.MemberListResponse,
-    AUTHENTICATE: rpc.AuthenticateResponse,
-}
-
-_OPTIONS = (
-    ("grpc.enable_retries", 0),  # a commit must never be sent twice
-    ("grpc.use_local_subchannel_pool", 1),  # a new channel is a new connection
-    ("grpc.max_receive_message_length", LARGEST_REPLY),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.min_reconnect_backoff_ms", int(CONNECT * 1000)),  # also the limit for connecting
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.keepalive_time_ms", 10_000),  # etcd disconnects a client that pings more than every 5 s
-    ("grpc.keepalive_timeout_ms", 3_000),
-    ("grpc.http2.ping_timeout_ms", 3_000),
-    ("grpc.enable_http_proxy", 0),
-)
 _CLOSING = 0.3
-_serialized = methodcaller("SerializeToString")
-"""The bytes of any message."""
 # A member that lost its leader says so instead of answering from what it has.
 _BARE: Metadata = (("hasleader", "true"),)
-
-
-class RequestBatch:
-    """Several requests at once; the answers in the same order, or the first trouble.
-
-    ``within`` is how long each of them is waited for.
-    """
-
-    __slots__ = ("requests", "within")
-
-    def __init__(self, requests: Iterable[tuple[str, Any]], within: float = REPLY) -> None:
-        self.requests = tuple(requests)
-        self.within = within
 
 
 class DirectRequest:
@@ -149,22 +88,6 @@ class LogIn:
     """Get a token for the user of the address, if it names one."""
 
 
-class EndpointChannel:
-    """A channel to one endpoint, and the calls that can be made on it."""
-
-    def __init__(self, channel: Any, number: int) -> None:  # noqa: ANN401 - of either kind
-        self.channel = channel
-        self.number = number
-        self.calls = {
-            method: channel.unary_unary(
-                method,
-                request_serializer=_serialized,
-                response_deserializer=answer.FromString,
-            )
-            for method, answer in ANSWERS.items()
-        }
-
-
 class EtcdTransport:
     """Sends requests to the endpoint that answers."""
 
@@ -175,10 +98,12 @@ class EtcdTransport:
         ]
         self.number = random.randrange(len(self.targets))  # noqa: S311 - spread the fleet
         self._lock = threading.Lock()
-        self._link: EndpointChannel | None = None
-        self._loops: dict[asyncio.AbstractEventLoop, EndpointChannel] = {}
-        self._old: list[tuple[float, Any]] = []
-        self._secrets: grpc.ChannelCredentials | None = None
+        self._reconnects = Reconnects(len(self.targets))
+        self._links: dict[asyncio.AbstractEventLoop | None, EndpointChannel] = {}
+        """The channel of blocking callers, under None, and that of each event loop."""
+        self._left: set[EndpointChannel] = set()
+        """Channels that were left, on which calls are still under way."""
+        self._secrets: Secrets | None = None
         self._metadata: Metadata = _BARE
         self._unawaited: set[Any] = set()
         self._closed = False
@@ -224,51 +149,53 @@ class EtcdTransport:
         """Send these without waiting for answers, and return the calls: they may get lost."""
         calls: list[Any] = []
         with suppress(ValueError, Unsent):  # closed
-            link = self.link()
+            link = self.enter()
             for method, message in requests:
                 call = link.calls[method].future(message, timeout=REPLY, metadata=self._metadata)
                 self._unawaited.add(call)  # gRPC cancels a call without a reference
                 call.add_done_callback(self._unawaited.discard)
                 calls.append(call)
+            self.exit(link)
         return calls
 
     def stream(self, link: EndpointChannel, requests: Iterator[Any]) -> Any:  # noqa: ANN401 - gRPC's call
         """A stream of watch answers, for a thread that reads it."""
-        make = link.channel.stream_stream(
-            WATCH,
-            request_serializer=_serialized,
-            response_deserializer=rpc.WatchResponse.FromString,
-        )
-        return make(requests, metadata=self._metadata)
+        return link.stream(requests, self._metadata)
 
-    def link(self) -> EndpointChannel:
-        """The channel for blocking callers."""
-        link = self._link
-        if link is not None:
-            return link
+    def enter(self, loop: asyncio.AbstractEventLoop | None = None) -> EndpointChannel:
+        """The channel of a loop, or of blocking callers, for a call that ends with ``exit``."""
         with self._lock:
-            if self._closed:
-                raise Unsent("closed")
-            if self._link is None:
-                self._link = self._made(grpc)
-            return self._link
+            link = self._links.get(loop) or self._made(loop)
+            link.under_way += 1
+            return link
 
-    def leave(self, link: EndpointChannel) -> None:
+    def exit(self, link: EndpointChannel) -> None:
+        """A call has ended."""
+        with self._lock:
+            link.under_way -= 1
+            if link.under_way or link not in self._left:
+                return
+            self._left.discard(link)
+        link.close()
+
+    def leave(self, link: EndpointChannel, why: str) -> None:
         """This endpoint does not answer: go on with the next one, over a new connection."""
         with self._lock:
-            if link is self._link:
-                self._link = None
-            elif link in self._loops.values():
-                self._loops = {k: v for k, v in self._loops.items() if v is not link}
-            else:
+            if self._links.get(link.loop) is not link:
                 return  # others noticed before
+            del self._links[link.loop]
+            if busy := link.under_way > 0:
+                self._left.add(link)
             if link.number == self.number:
                 self.number = (self.number + 1) % len(self.targets)
-            now = time.monotonic()
-            ended = [old for moment, old in self._old if now - moment > REPLY + 1]
-            self._old = [pair for pair in self._old if pair[1] not in ended]
-            self._old.append((now, link.channel))
-        _close(ended)
+        self._reconnects.fail(link.made, why)
+        if not busy:
+            link.close()
+
+    def note_answer(self) -> None:
+        """A server answered."""
+        if self._reconnects.away:
+            self._reconnects.succeed()
 
     def failed(self, error: Any) -> Exception:  # noqa: ANN401 - it has more than its type says
         """What an error of gRPC means."""
@@ -279,20 +206,17 @@ class EtcdTransport:
 
     def close(self) -> None:
         """Cut everything, from any thread."""
-        loops = self._cut()
-        for loop, link in loops.items():
-            if not loop.is_closed():
-                with suppress(RuntimeError):  # closed this moment
-                    loop.call_soon_threadsafe(_end, loop, link.channel)
+        for link in self._cut():
+            link.close()
 
     async def close_async(self) -> None:
         """Close everything, and wait until nothing is left in this event loop."""
         here = asyncio.get_running_loop()
-        for loop, link in self._cut().items():
-            if loop is here:
+        for link in self._cut():
+            if link.loop is here:
                 await link.channel.close()
-            elif not loop.is_closed():
-                loop.call_soon_threadsafe(_end, loop, link.channel)
+            else:
+                link.close()
 
     def _endpoint(self, request: DirectRequest) -> int:
         return self.number if request.number is None else request.number
@@ -304,47 +228,31 @@ class EtcdTransport:
             with suppress(Exception):  # how it ended does not matter
                 call.result(timeout=max(0.0, ends - time.monotonic()))
 
-    def _cut(self) -> dict[asyncio.AbstractEventLoop, EndpointChannel]:
+    def _cut(self) -> list[EndpointChannel]:
         self._await_sent()
         with self._lock:
             self._closed = True
-            channels = [old for _, old in self._old]
-            if self._link is not None:
-                channels.append(self._link.channel)
-            loops, self._loops, self._link, self._old = self._loops, {}, None, []
-        _close(channels)
-        return loops
+            links = [*self._left, *self._links.values()]
+            self._left, self._links = set(), {}
+        return links
 
     def _call(self, request: tuple[str, Any] | RequestBatch, metadata: Metadata) -> Any:  # noqa: ANN401
-        link = self._link or self.link()
+        link = self.enter()
         try:
-            if isinstance(request, RequestBatch):
-                if len(request.requests) == 1:  # without the threads that a future needs
-                    ((method, message),) = request.requests
-                    return [link.calls[method](message, timeout=request.within, metadata=metadata)]
-                futures = [
-                    link.calls[method].future(message, timeout=request.within, metadata=metadata)
-                    for method, message in request.requests
-                ]
-                return [future.result() for future in futures]
-            method, message = request
-            return link.calls[method](message, timeout=REPLY, metadata=metadata)
+            answer = link.answer(request, metadata)
         except RpcError as error:
             raise self._met(link, error, request) from None
-        except (ValueError, grpc.FutureCancelledError) as error:  # the channel was closed
+        except CLOSED as error:  # the channel was closed
             raise Unanswered("closed") from error
+        finally:
+            self.exit(link)
+        self.note_answer()
+        return answer
 
     async def _call_async(self, request: tuple[str, Any] | RequestBatch, metadata: Metadata) -> Any:  # noqa: ANN401
-        link = self._link_async()
+        link = self.enter(asyncio.get_running_loop())
         try:
-            if isinstance(request, RequestBatch):
-                calls = [
-                    link.calls[method](message, timeout=request.within, metadata=metadata)
-                    for method, message in request.requests
-                ]
-                return await asyncio.gather(*calls)
-            method, message = request
-            return await link.calls[method](message, timeout=REPLY, metadata=metadata)
+            answer = await link.answer_async(request, metadata)
         except RpcError as error:
             raise self._met(link, error, request) from None
         except asyncio.CancelledError:
@@ -352,36 +260,36 @@ class EtcdTransport:
             if task is not None and not task.cancelling():  # the channel was closed, not the task
                 raise Unanswered("closed") from None
             raise
-        except grpc.aio.UsageError as error:
+        except CLOSED_ASYNC as error:
             raise Unanswered("closed") from error
+        finally:
+            self.exit(link)
+        self.note_answer()
+        return answer
 
-    def _link_async(self) -> EndpointChannel:
-        loop = asyncio.get_running_loop()
-        link = self._loops.get(loop)
-        if link is not None:
-            return link
-        with self._lock:
-            if self._closed:
-                raise Unsent("closed")
-            self._loops = {k: v for k, v in self._loops.items() if not k.is_closed()}
-            link = self._loops[loop] = self._made(grpc.aio)
-            return link
-
-    def _made(self, kind: Any) -> EndpointChannel:  # noqa: ANN401 - grpc or grpc.aio: the same two names
+    def _made(self, loop: asyncio.AbstractEventLoop | None) -> EndpointChannel:
+        """A new channel; called under the lock."""
+        if self._closed:
+            raise Unsent("closed")
+        self._reconnects.attempt()
+        self._links = {
+            each: link for each, link in self._links.items() if each is None or not each.is_closed()
+        }
+        if self.address.tls and self._secrets is None:
+            self._secrets = secrets(self.address)
         number = self.number
-        target = self.targets[number]
-        if not self.address.tls:
-            return EndpointChannel(kind.insecure_channel(target, options=_OPTIONS), number)
-        if self._secrets is None:
-            self._secrets = _credentials(self.address)
-        return EndpointChannel(kind.secure_channel(target, self._secrets, options=_OPTIONS), number)
+        link = EndpointChannel(self.targets[number], number, self._secrets, loop)
+        self._links[loop] = link
+        return link
 
     def _met(
         self, link: EndpointChannel, error: RpcError, request: tuple[str, Any] | RequestBatch
     ) -> Exception:
         failed = self.failed(error)
         if isinstance(failed, Unsent | Unanswered):
-            self.leave(link)
+            self.leave(link, str(failed))
+        else:
+            self.note_answer()
         if isinstance(request, RequestBatch) and str(failed) == SILENT:
             return Unanswered(f"silent for {request.within:g} s")
         return failed
@@ -406,42 +314,3 @@ class EtcdTransport:
 
     def _logged_in(self, answer: rpc.AuthenticateResponse) -> None:
         self._metadata = (*_BARE, ("token", answer.token))
-
-
-def _credentials(address: Address) -> grpc.ChannelCredentials:
-    files = {name: _file(address, name) for name in ("ca", "cert", "key")}
-    try:
-        return grpc.ssl_channel_credentials(files["ca"], files["key"], files["cert"])
-    except ValueError as error:
-        raise StoreRefused(f"{address.shown} needs cert= and key= together ({error})") from None
-
-
-def _file(address: Address, name: str) -> bytes | None:
-    path = address.options.get(name)
-    if not path:
-        return None
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise StoreRefused(
-            f"{address.shown} needs the file of {name}={path}, which cannot be read"
-            f" ({error.strerror}); check the path"
-        ) from None
-
-
-def _close(channels: Iterable[Any]) -> None:
-    for channel in channels:
-        if not isinstance(channel, grpc.aio.Channel):  # an async one ends without a reference
-            channel.close()
-
-
-def _end(loop: asyncio.AbstractEventLoop, channel: grpc.aio.Channel) -> None:
-    """Called in the loop that the channel belongs to."""
-    task = loop.create_task(channel.close())
-    _ending.add(task)
-    task.add_done_callback(_ending.discard)
-
-
-_ending: set[asyncio.Task[None]] = set()
-"""A loop holds its tasks only weakly."""

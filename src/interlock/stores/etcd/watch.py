@@ -37,10 +37,11 @@ from interlock.steps import Op, drive, drive_async, wait_for_future
 from interlock.store import WAKE, Change, Resync
 from interlock.stores.derived import finish_from_thread
 from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.channel import RANGE, EndpointChannel, RpcError
 from interlock.stores.etcd.commit_request import TRIMMED
 from interlock.stores.etcd.encoding import NUL, Namespace, is_quiet
 from interlock.stores.etcd.errors import SILENT, Compacted, TokenExpired, translated
-from interlock.stores.etcd.transport import RANGE, EndpointChannel, EtcdTransport, LogIn, RpcError
+from interlock.stores.etcd.transport import EtcdTransport, LogIn
 from interlock.stores.marks import decode_mark, refusal
 from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
 from interlock.threads import background
@@ -235,7 +236,7 @@ class WatchStream:
         while True:
             link: EndpointChannel | None = None
             try:
-                link = self.transport.link()
+                link = self.transport.enter()
                 for count, answer in enumerate(self._stream(link)):
                     if not count:
                         waits = pauses()
@@ -246,6 +247,9 @@ class WatchStream:
                 error = Unanswered(SILENT) if self._silent else self.transport.failed(failed)
             except Exception as failed:  # noqa: BLE001 - no caller would see it
                 error = failed
+            finally:
+                if link is not None:
+                    self.transport.exit(link)
             if not self._goes_on(link, error, next(waits)):
                 return
 
@@ -283,6 +287,7 @@ class WatchStream:
             self._wake_all()
 
     def _answered(self) -> None:
+        self.transport.note_answer()
         self._store.note_answer()
         with self.lock:
             self._lost = None
@@ -323,7 +328,7 @@ class WatchStream:
                 self.transport.call(LogIn())
         elif isinstance(error, Unsent | Unanswered):
             if link is not None:
-                self.transport.leave(link)
+                self.transport.leave(link, str(error))
             self._store.note_outage(error)
             with self.lock:
                 self._lost = self._lost or (time.monotonic(), error)

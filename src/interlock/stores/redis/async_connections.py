@@ -77,6 +77,11 @@ class LoopConnection:
             self.loop.call_soon(self._flush)
         self._out.append(data)
 
+    def fail(self, why: str) -> None:
+        """End it: the server may be away."""
+        self._transport.fail(self._connection, Unanswered(why))
+        self.end(why)
+
     def end(self, why: str) -> None:
         """Close it, in its own loop; or in any thread if that does not run."""
         if self.ended:
@@ -105,7 +110,7 @@ class LoopConnection:
             sent = self._sock.send(data)
         except OSError as error:
             if not _later(error):
-                self.end(reason(error))
+                self.fail(reason(error))
                 return
             sent = 0
         if sent < len(data) and not self._rest:
@@ -122,10 +127,10 @@ class LoopConnection:
             data = self._sock.recv(_CHUNK)
         except OSError as error:
             if not _later(error):
-                self.end(reason(error))
+                self.fail(reason(error))
             return
         if not data:
-            self.end("it closed the connection")
+            self.fail("it closed the connection")
             return
         reader = self._reader
         try:
@@ -133,8 +138,9 @@ class LoopConnection:
             while (reply := reader.gets()) is not False:
                 self.received(reply)
         except (ProtocolError, LookupError, TypeError) as error:
-            self.end(f"it does not speak Redis ({error})")
+            self.fail(f"it does not speak Redis ({error})")
             return
+        self._transport.note_answer()
         if self._connection.tls and not self.ended and self._connection.sock.pending():  # type: ignore[attr-defined]
             self.loop.call_soon(self._again)  # decrypted already: the selector sees nothing
 
@@ -295,7 +301,7 @@ class PipelinedConnection(LoopConnection):
         if self._waiting:
             left = self._since + REPLY - self.loop.time()
             if left <= 0:
-                self.end(f"no answer within {REPLY:.0f} s")
+                self.fail(f"no answer within {REPLY:.0f} s")
             else:
                 self._timer = self.loop.call_later(left, self._watch)
 
@@ -404,7 +410,7 @@ class LoopSubscriptions(LoopConnection):
                 self._silence.ask(now)
             except Unanswered as error:
                 self._timer = None
-                self.end(str(error))
+                self.fail(str(error))
                 return
             self.write(PING_REQUEST)
             if self.ended:

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 from hiredis import ProtocolError, Reader, ReplyError
 
-from interlock.errors import StoreReadOnly, StoreRefused
+from interlock.errors import InterlockError, StoreReadOnly, StoreRefused
 from interlock.stores.address import Address
 from interlock.stores.network import CONNECT, LARGEST_REPLY, REPLY, Unanswered, Unsent
+from interlock.stores.reconnect import Reconnects
 from interlock.stores.redis.errors import MovedToNode, RequestTooLate, meaning, no_redis
 from interlock.stores.redis.scripts import pack
 from interlock.stores.redis.server import ServerFacts, greeting, server_facts
@@ -135,6 +136,7 @@ class Connection:
     ) -> None:
         self.sock = sock
         self.endpoint = endpoint
+        self.made = time.monotonic()
         self.tls = tls
         self.busy = True  # a thread waits for it, and will close it when it ends
         self.reader = ReplyReader()
@@ -259,6 +261,7 @@ class RedisTransport:
         self._subscriptions: deque[BlockingSubscription] = deque()
         self._all = set[Connection]()
         self._moved: tuple[str, int] | None = None
+        self._reconnects = Reconnects()
         self._loops: LoopConnections | None = None
         self.closed = False
         self.doubted = float("-inf")
@@ -273,9 +276,11 @@ class RedisTransport:
         except BaseException as error:
             self.drop(connection)
             if isinstance(error, Unanswered):
+                self.fail(connection, error)
                 self.empty()  # the idle ones are no better
             raise
         self._give(connection)
+        self.note_answer()
         if isinstance(reply, ReplyError):
             raise self.meaning(reply)
         return reply
@@ -332,10 +337,31 @@ class RedisTransport:
         return isinstance(meaning(str(reply), self._address), (MovedToNode, StoreReadOnly))
 
     def dial(self) -> Connection:
-        """A new connection to a suitable server; the caller closes it.
+        """A new connection to a suitable server; the caller closes it."""
+        self._reconnects.attempt()
+        began = time.monotonic()
+        try:
+            return self._dial()
+        except (MovedToNode, InterlockError):
+            self.note_answer()
+            raise
+        except Unsent as error:
+            self._reconnects.fail(began, str(error))
+            raise
 
-        Of several in the URL the first that is reached and takes writes.  If there is none, and
-        not all of them are replicas, a failover may be under way.
+    def fail(self, connection: Connection, error: Exception) -> None:
+        """A connection failed without an answer: the server may be away."""
+        self._reconnects.fail(connection.made, str(error))
+
+    def note_answer(self) -> None:
+        """The server answered a request."""
+        if self._reconnects.away:
+            self._reconnects.succeed()
+
+    def _dial(self) -> Connection:
+        """Of several in the URL the first that is reached and takes writes.
+
+        If there is none, and not all of them are replicas, a failover may be under way.
         """
         moved = self._moved
         endpoints = (moved,) if moved is not None else self._address.hosts or (None,)
@@ -466,9 +492,18 @@ class RedisTransport:
         return reply
 
     def _refuse_plain_text(self, connection: Connection, error: Unanswered) -> None:
-        """Refuse a server that hangs up on plain words because it speaks TLS."""
+        """Refuse a server that hangs up on plain words because it speaks TLS.
+
+        One that answered before does not: it is away, and gets no further connection now.
+        """
+        answered = self._learned[0] > 0
         hung_up = error.__cause__ is None or isinstance(error.__cause__, ConnectionError)
-        if hung_up and connection.endpoint is not None and not (connection.tls or self.closed):
+        if (
+            hung_up
+            and not answered
+            and connection.endpoint is not None
+            and not (connection.tls or self.closed)
+        ):
             from interlock.stores.redis.tls import spoken
 
             if spoken(connection.endpoint):

@@ -319,6 +319,7 @@ class BlockingSubscription:
         except BaseException as error:
             subscription.close()
             if isinstance(error, (Unsent, Unanswered)):
+                subscription.fail(error)
                 transport.empty()  # the idle ones are no better
             raise
         return subscription
@@ -340,7 +341,13 @@ class BlockingSubscription:
         except (LookupError, TypeError) as error:
             raise Unanswered(f"it does not speak Redis ({error})") from error
         self.silence.end(time.monotonic())
+        self._transport.note_answer()
         connection.busy = False
+
+    def fail(self, error: Exception) -> None:
+        """The server may be away, unless we cut the connection ourselves."""
+        if not (self._left or self._transport.closed):
+            self._transport.fail(self._connection, error)
 
     def serves(self, loop: object) -> bool:
         """Whether a caller can go on with it: not one in an event loop."""
@@ -353,6 +360,10 @@ class BlockingSubscription:
         try:
             at_hand = self._connection.reader.has_data() or self._connection.readable(0.0)
             payloads = self._listened(time.monotonic() + seconds)
+        except (Unsent, Unanswered) as error:
+            self.fail(error)
+            raise
+        else:
             self.slept = not at_hand and boot_time() < started + seconds + LATE
             return payloads
         finally:
@@ -372,6 +383,7 @@ class BlockingSubscription:
             if self._connection.readable(max(0.0, min(ends, silence.due(), now + PING) - now)):
                 self._connection.feed()
                 silence.end(time.monotonic())
+                self._transport.note_answer()
                 continue
             now = time.monotonic()
             if now >= silence.due():
