@@ -33,13 +33,14 @@ class Tasks(TaskCalls[Awaiting]):
         self,
         task: str | None = None,
         *,
-        can: Iterable[str] = (),
+        can: Iterable[str] | None = None,
         ttl: float | str | None = None,
         wait: float | str = 0,
     ) -> Hold:
         """Claim one task for an ``async with`` block, which completes it at the end.
 
-        Without an id it is the next task that you ``can`` do.
+        Without an id it is the next task that you ``can`` do; what your session reports, unless you
+        name it here.
         The task fails if the block raises, and is released if the block is cancelled.  If the task
         cannot be claimed, ``hold`` raises Unavailable, whose ``outcome`` says why.  If the claim is
         lost, the block is cancelled and raises Lost.
@@ -50,7 +51,7 @@ class Tasks(TaskCalls[Awaiting]):
     def work(
         self,
         *,
-        can: Iterable[str] = (),
+        can: Iterable[str] | None = None,
         concurrency: int = 1,
         ttl: float | str | None = None,
         stop_on_signals: bool = True,
@@ -77,7 +78,7 @@ class Tasks(TaskCalls[Awaiting]):
         self,
         handler: Callable[[Claim], Awaitable[object]],
         *,
-        can: Iterable[str] = (),
+        can: Iterable[str] | None = None,
         concurrency: int = 1,
         timeout: float | str | None = None,
         ttl: float | str | None = None,

@@ -36,13 +36,14 @@ class Tasks(TaskCalls[Blocking]):
         self,
         task: str | None = None,
         *,
-        can: Iterable[str] = (),
+        can: Iterable[str] | None = None,
         ttl: float | str | None = None,
         wait: float | str = 0,
     ) -> Hold:
         """Claim one task for a ``with`` block, which completes it at the end.
 
-        Without an id it is the next task that you ``can`` do.
+        Without an id it is the next task that you ``can`` do; what your session reports, unless you
+        name it here.
         The task fails if the block raises, and is released if the block is interrupted.  If the
         task cannot be claimed, ``hold`` raises Unavailable, whose ``outcome`` says why.
         """
@@ -52,7 +53,7 @@ class Tasks(TaskCalls[Blocking]):
     def work(
         self,
         *,
-        can: Iterable[str] = (),
+        can: Iterable[str] | None = None,
         concurrency: int = 1,
         ttl: float | str | None = None,
         stop_on_signals: bool = True,
@@ -83,7 +84,7 @@ class Tasks(TaskCalls[Blocking]):
         self,
         handler: Handler,
         *,
-        can: Iterable[str] = (),
+        can: Iterable[str] | None = None,
         concurrency: int = 1,
         timeout: float | str | None = None,
         ttl: float | str | None = None,

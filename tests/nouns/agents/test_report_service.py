@@ -12,7 +12,7 @@ from interlock import aio
 from interlock.core import keys
 from interlock.core.entry import decode
 from interlock.errors import BadInput, StoreAway
-from interlock.nouns.agents.report_rules import PACES, Reported, Unreported
+from interlock.nouns.agents.report_rules import PACES, Reported, ReportUpdate, Unreported
 from interlock.nouns.agents.report_service import (
     CALM,
     paces_from,
@@ -435,3 +435,14 @@ def test_a_note_of_its_own_stays_beside_the_state(ada: Client) -> None:
     assert (shown(ada).status, shown(ada).doing, shown(ada).note) == (
         "busy", "task/t1", "compiling",
     )  # fmt: skip
+
+
+def test_what_two_workers_add_before_one_report_is_written_is_in_it(ada: Client) -> None:
+    for ability in ("gpu", "rust"):
+        ada.context.pulse.set_update(ReportUpdate(state="idle", also=(ability,)), calmly=True)
+    ada.run(ada.context.pulse.run())
+    assert shown(ada).can == ("gpu", "rust")
+    ada.run(ada.agents.status(can=["go"]))
+    ada.context.pulse.set_update(ReportUpdate(state="idle"))
+    ada.run(ada.context.pulse.run())
+    assert shown(ada).can == ("go",), "what is set replaces them"

@@ -23,6 +23,7 @@ from interlock import client_worker_ends
 from interlock.client_tasks import Claim
 from interlock.client_worker import Worker
 from interlock.errors import StoreAway
+from interlock.nouns.tasks.ready_index import Abilities
 from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.nouns.tasks.task_view import TaskView
 from interlock.stores.memory import MemoryStore
@@ -230,7 +231,7 @@ def test_a_task_without_retries_is_claimed_alone(make: Callable[..., Client]) ->
     claims, identity = worker.context.tasks.claims, worker.context.identity
 
     def claimed() -> list[str]:
-        several = claims.several(identity, (), None, 8, apart=False, ahead=True)
+        several = claims.several(identity, Abilities(frozenset()), None, 8, apart=False, ahead=True)
         actor = identity.actor
         done = worker.run(worker.context.tasks.complete_several(actor, (), several))
         return [each.task for each in done.claims]

@@ -17,6 +17,7 @@ from tests.nouns.tasks.gated import gate_items
 
 from interlock import guard
 from interlock.nouns.guards.calls import GuardCalls
+from interlock.nouns.tasks.ready_index import Abilities
 from interlock.nouns.tasks.task import Claimant, TaskEnd
 from interlock.nouns.tasks.task_outcomes import (
     Claimed,
@@ -99,7 +100,7 @@ def complete_several_and_claim_others(stage: Testbed, client: Client) -> Op[Any]
         )
         for each in (got, *got.others)
     ]
-    several = tasks.claims.several(me, ["*"], None, 1, apart=True)
+    several = tasks.claims.several(me, Abilities(frozenset("*")), None, 1, apart=True)
     return tasks.complete_several(me.actor, ends, several)
 
 

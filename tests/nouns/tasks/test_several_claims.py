@@ -21,6 +21,7 @@ from interlock.core.decision import Decision
 from interlock.errors import BadInput
 from interlock.nouns.guards.calls import GuardCalls
 from interlock.nouns.tasks.held_claim import WENT_ON
+from interlock.nouns.tasks.ready_index import Abilities
 from interlock.nouns.tasks.task import Claimant, TaskEnd
 from interlock.nouns.tasks.task_outcomes import Claimed, NoTask, TaskCompleted, TaskFenced
 from interlock.runtime.attempt import DecideOp
@@ -69,7 +70,9 @@ def end(client: Client, claims: Sequence[Claimed]) -> None:
         )
         for each in claims
     ]
-    several = tasks.claims.several(client.context.me(), (), None, 0, apart=False)
+    several = tasks.claims.several(
+        client.context.me(), Abilities(frozenset()), None, 0, apart=False
+    )
     done = client.run(tasks.complete_several(actor, ends, several))
     for each in claims:
         if each.task not in getattr(done, "ended", ()):
@@ -118,7 +121,7 @@ def completed_with_next(client: Client, claim: Claimed, *, at_once: bool) -> obj
     claimant = Claimant(
         task=claim.task, agent=me.actor.agent, session=me.actor.session, token=claim.token
     )
-    then = tasks.claims.following(me, ["rust"], None)
+    then = tasks.claims.following(me, Abilities(frozenset(["rust"])), None)
     along = None if at_once else unchanged
     return client.run(tasks.complete(me.actor, claimant, Raw(b"1"), along, then=then))
 

@@ -8,7 +8,12 @@ Any other word, such as ``building``, is a state as well; it counts as ``busy``.
 
 A report is one item, ``reports/{session}``.  It is written when something in it changes; the change
 is recorded and wakes watchers.  A new state clears ``doing`` and ``note``, unless the update gives
-them.  ``can`` stays until an update replaces it.
+them.
+
+``can`` is what the session can do: it chooses the tasks of each claim that names no abilities of
+its own.  It stays until an update replaces it.  A worker with abilities of its own adds them
+(``also``), so two workers of one session do not hide each other's.  A new ability wakes the waits
+for a task.
 
 Between two changes a session renews a sign of life at a pace that follows its state: often while it
 works, rarely while it is idle.  People read it; no decision depends on it, since only the liveness
@@ -36,6 +41,7 @@ from msgspec.structs import asdict, replace
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Event, Success, Write
 from interlock.core.safe_text import foreign
+from interlock.core.validate import ALL_ABILITIES, CAN_LIMIT
 from interlock.nouns.agents.session_rules import SessionLapsed
 
 ReportState: TypeAlias = Literal["idle", "waiting", "busy"]
@@ -67,6 +73,7 @@ class ReportUpdate(Struct, frozen=True, kw_only=True):
 
     state: str | None = None
     can: tuple[str, ...] | None = None
+    also: tuple[str, ...] = ()
     doing: str | None = None
     note: str | None = None
     paces: Mapping[ReportState, float] | None = None
@@ -112,8 +119,15 @@ def update_report(
         thing=f"agent/{agent}",
         puts=report_writes(replace(after, at=now)),
         deletes=() if before is None else removed_abilities(before, after.can),
+        signals=_wakes(before, after),
         events=(Event("agent:status", agent),),
     )
+
+
+def _wakes(before: Report | None, after: Report) -> tuple[str, ...]:
+    """The signal for waits for a task, if the session can do more than before."""
+    more = set(after.can).difference(() if before is None else before.can)
+    return (keys.wake_ready(keys.NO_REQUIREMENTS),) if more else ()
 
 
 def _after(before: Report, update: ReportUpdate) -> Report:
@@ -122,11 +136,17 @@ def _after(before: Report, update: ReportUpdate) -> Report:
     return replace(
         before,
         state=state,
-        can=before.can if update.can is None else update.can,
+        can=_able(before.can if update.can is None else update.can, update.also),
         doing=(before.doing if same else "") if update.doing is None else update.doing,
         note=(before.note if same else "") if update.note is None else update.note,
         pace=0.0 if update.paces is None else update.paces[kind_of(state)],
     )
+
+
+def _able(can: tuple[str, ...], also: tuple[str, ...]) -> tuple[str, ...]:
+    """Abilities and further ones, as many as a report may have."""
+    every = tuple(dict.fromkeys((*can, *also)))
+    return (ALL_ABILITIES,) if ALL_ABILITIES in every else every[-CAN_LIMIT:]
 
 
 def kind_of(state: str) -> ReportState:

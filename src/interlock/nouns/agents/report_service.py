@@ -108,6 +108,10 @@ class StatusReporter:
         self._waits: set[object] = set()
         self._before: _Before | None = None
         self._woken = -NEVER
+        self._can: tuple[str, ...] = ()
+        self._also: dict[str, None] = {}
+        """What workers added since the abilities were last set."""
+        self._can_again = False
 
     def be(
         self,
@@ -136,7 +140,9 @@ class StatusReporter:
         """Set the status as ``be`` does, by an update that is valid: a worker makes many."""
         self._before = None
         self._look = look
-        self._update = msgspec.structs.replace(update, paces=self._paces)
+        self._also |= dict.fromkeys(update.also)
+        also = tuple(self._also)  # two workers may report before one report is written
+        self._update = msgspec.structs.replace(update, also=also, paces=self._paces)
         now = self._clock.monotonic()
         due = max(now, self._said + self._calm) if calmly else now
         if due < self._due or not calmly:
@@ -147,6 +153,7 @@ class StatusReporter:
         """This was reported already: repeat it at its pace."""
         self._before = None
         self._look = None
+        self._can, self._also = said.can, {}
         self._update = report_rules.ReportUpdate(
             state=said.status, doing=said.doing, note=said.note, paces=self._paces
         )
@@ -190,8 +197,9 @@ class StatusReporter:
         self._wake()
 
     def follow(self, actor: Actor) -> None:
-        """Report for the session that replaces the current one."""
+        """Report for the session that replaces the current one: it can do the same."""
         self._who = actor
+        self._can_again = True
         now = self._clock.monotonic()
         if self._before is not None and self._before.update is not None:
             self._before = msgspec.structs.replace(self._before, due=now)
@@ -211,14 +219,18 @@ class StatusReporter:
             now = self._clock.monotonic()
             self._said, self._due = now, now + self._runner.capabilities.allow(AGAIN)
         said = update
+        if self._can_again and update.can is None:
+            said = msgspec.structs.replace(update, can=self._can)
         if look is not None:
-            said = msgspec.structs.replace(update, state=(yield from look()))
+            said = msgspec.structs.replace(said, state=(yield from look()))
         outcome = yield from write_report(self._runner, actor, said)
         if self._who is not actor:  # another session replaced it, and is due
             return
         if isinstance(outcome, SessionLapsed):
             self._due = NEVER
-        elif self._update is update:  # else a new status was set
+            return
+        self._can, self._can_again = outcome.can, False
+        if self._update is update:  # else a new status was set
             self._due = now + outcome.pace
 
     def finish(self, trouble: str) -> Op[None]:  # noqa: ARG002 - as all background jobs

@@ -13,6 +13,7 @@ from interlock.errors import BadInput
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.publish_calls import reason_text
+from interlock.nouns.tasks.ready_index import Abilities, abilities_of
 from interlock.runtime.calls import Calls, D, call, grants, patient
 from interlock.runtime.given import Given
 from interlock.runtime.identity import Identity
@@ -57,7 +58,7 @@ class TaskClaimCalls(Calls[D]):
     def next(
         self,
         *,
-        can: Iterable[str] = (),
+        can: Iterable[str] | None = None,
         limit: int = 1,
         ttl: float | str | None = None,
         wait: float | str = 0,
@@ -65,28 +66,44 @@ class TaskClaimCalls(Calls[D]):
     ) -> Op[task_outcomes.ClaimOutcome]:
         """Claim the best task that is ready: lowest priority number, then oldest.
 
-        Only tasks that require nothing but what you ``can`` do; ``["*"]`` is everything.  With a
-        ``limit`` above one, the same commit claims the next best ones, too: they are in ``others``
-        of the answer, each a claim of its own.  They may be fewer than the limit although more are
-        ready: a task with guards, or with a deadline, is claimed by itself.
+        Only tasks that require nothing but what you ``can`` do: what your session reports
+        (``agents.status``, ``agents.join``), unless you name it here; ``["*"]`` is everything.
+        If there is none, the answer names the abilities that are ``missing`` for what is ready, and
+        the ``soonest`` task that may begin.
+        With a ``limit`` above one, the same commit claims the next best ones, too: they are in
+        ``others`` of the answer, each a claim of its own.  They may be fewer than the limit
+        although more are ready: a task with guards, or with a deadline, is claimed by itself.
         With ``wait`` stand by until there is one; a wait that lasts is reported, as a worker
         reports it, and the report before it is reported again after it.
         """
         patience = self.context.checked_wait(wait)
         lives, _ = self.context.terms({}, ttl, None)
         identity = self._identity(given)
+        able = abilities_of(identity, can)
         this, asleep = object(), None
         if patience and self.context.session_lease is not None:
             asleep = lambda: self.context.pulse.waits(this)  # noqa: E731 - the pulse is made late
         claiming = self.context.tasks.claims.next(
             identity,
-            validate.abilities(can),
+            able,
             ttl=lives,
             wait=patience,
             limit=validate.count(limit, "limit", task_types.CLAIMED_AT_ONCE),
             asleep=asleep,
         )
+        claiming = self._explained(able, claiming)
         return self._fenced(identity, self._reported(this, claiming) if asleep else claiming)
+
+    def _explained(
+        self, able: Abilities, claiming: Op[task_outcomes.ClaimOutcome]
+    ) -> Op[task_outcomes.ClaimOutcome]:
+        """The outcome; if there is nothing, with what is missing and what comes next."""
+        found = yield from claiming
+        if not isinstance(found, task_outcomes.NoTask):
+            return found
+        from interlock.nouns.tasks.nothing import explained
+
+        return (yield from explained(self.context.runner, able, found))
 
     def _reported(
         self, wait: object, claiming: Op[task_outcomes.ClaimOutcome]
@@ -106,7 +123,7 @@ class TaskClaimCalls(Calls[D]):
         token: int | None = None,
         result: object = None,
         then_next: bool = False,
-        can: Iterable[str] = (),
+        can: Iterable[str] | None = None,
         ttl: float | str | None = None,
         given: Given = (),
     ) -> Op[task_outcomes.CompleteOutcome]:
@@ -122,7 +139,7 @@ class TaskClaimCalls(Calls[D]):
         """
         kept, identity = payload(result, "result"), self._identity(given)
         worker, tasks = self._worker(task, token), self.context.tasks
-        able, lives = self._terms_of_next(then_next, can, ttl)
+        able, lives = self._terms_of_next(identity, then_next, can, ttl)
         then = tasks.claims.following(identity, able, lives) if then_next else None
         done = tasks.complete(identity.actor, worker, kept, then=then)
         if then_next:
@@ -141,7 +158,7 @@ class TaskClaimCalls(Calls[D]):
         error: object = None,
         retry: bool = True,
         then_next: bool = False,
-        can: Iterable[str] = (),
+        can: Iterable[str] | None = None,
         ttl: float | str | None = None,
         given: Given = (),
     ) -> Op[task_outcomes.FailOutcome]:
@@ -153,7 +170,7 @@ class TaskClaimCalls(Calls[D]):
         kept = payload(error, "error")
         worker, identity = self._worker(task, token), self._identity(given)
         why, again = reason_text(reason), validate.flag(retry, "retry")
-        able, lives = self._terms_of_next(then_next, can, ttl)
+        able, lives = self._terms_of_next(identity, then_next, can, ttl)
         tasks = self.context.tasks
         then = tasks.claims.following(identity, able, lives) if then_next else None
         done = tasks.fail(identity.actor, worker, why, kept, retry=again, then=then)
@@ -162,18 +179,22 @@ class TaskClaimCalls(Calls[D]):
         return self._fenced(identity, done)
 
     def _terms_of_next(
-        self, then_next: bool, can: Iterable[str], ttl: float | str | None
-    ) -> tuple[tuple[str, ...], float | None]:
+        self,
+        identity: Identity,
+        then_next: bool,
+        can: Iterable[str] | None,
+        ttl: float | str | None,
+    ) -> tuple[Abilities, float | None]:
         """The validated terms of the next claim."""
-        able, (lives, _) = validate.abilities(can), self.context.terms({}, ttl, None)
-        if not validate.flag(then_next, "then_next") and (able or ttl is not None):
+        able, (lives, _) = abilities_of(identity, can), self.context.terms({}, ttl, None)
+        if not validate.flag(then_next, "then_next") and (can is not None or ttl is not None):
             raise BadInput(
                 "'can' and 'ttl' are terms of the next task; ask for it: then_next=True, --next"
             )
         return able, lives
 
     def _with_next(
-        self, done: Op[Ended], identity: Identity, can: tuple[str, ...], ttl: float | None
+        self, done: Op[Ended], identity: Identity, can: Abilities, ttl: float | None
     ) -> Op[Ended]:
         """The outcome with the next task; if it did not come with the commit, it is claimed now."""
         outcome = yield from done
@@ -181,7 +202,8 @@ class TaskClaimCalls(Calls[D]):
             return outcome
         if outcome.next is not None:
             return outcome
-        found = yield from self.context.tasks.claims.next(identity, can, ttl=ttl, wait=0.0)
+        claiming = self.context.tasks.claims.next(identity, can, ttl=ttl, wait=0.0)
+        found = yield from self._explained(can, claiming)
         return replace(outcome, next=found)
 
     @call

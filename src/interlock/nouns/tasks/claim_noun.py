@@ -33,6 +33,12 @@ Ttl = Annotated[
 ]
 
 
+Can = Annotated[
+    Names | None,
+    option("names", "what you can do; else what your session reports; '*' is everything"),
+]
+
+
 class TaskClaim(Request, frozen=True, kw_only=True):
     """Claim one task."""
 
@@ -48,7 +54,7 @@ class TaskClaim(Request, frozen=True, kw_only=True):
 class TaskNext(Request, frozen=True, kw_only=True):
     """Claim the best task."""
 
-    can: Annotated[Names, option("names", "what you are able to do; '*' is everything")] = ()
+    can: Can = None
     limit: Annotated[
         int,
         option(
@@ -71,7 +77,8 @@ Next = Annotated[
 
 
 NextCan = Annotated[
-    Names, option("names", "what you are able to do, for --next; '*' is everything")
+    Names | None,
+    option("names", "what you can do, for --next; else what your session reports; '*' is all"),
 ]
 
 
@@ -106,7 +113,7 @@ class TaskDone(Request, frozen=True, kw_only=True):
     result: Annotated[Any, option("json", f"the result: {JSON}")] = None
     file: Annotated[str | None, option("path", "instead of a result: a file, by reference")] = None
     next: Next = False
-    can: NextCan = ()
+    can: NextCan = None
     ttl: NextTtl = None
     given: Given = ()
 
@@ -120,7 +127,7 @@ class TaskFail(Request, frozen=True, kw_only=True):
     error: Annotated[Any, option("json", f"what went wrong, in detail: {JSON}")] = None
     final: Annotated[bool, option("flag", "no attempt will ever succeed: do not retry")] = False
     next: Next = False
-    can: NextCan = ()
+    can: NextCan = None
     ttl: NextTtl = None
     given: Given = ()
 
@@ -172,7 +179,7 @@ class TaskRun(Request, frozen=True, kw_only=True):
     task: Annotated[
         str | None, option("name", "the id of the task; the next one if left out", positional=True)
     ] = None
-    can: Annotated[Names, option("names", "what you are able to do; '*' is everything")] = ()
+    can: Can = None
     loop: Annotated[bool, option("flag", "go on with the next task until asked to stop")] = False
     jobs: Annotated[
         int, option("int", "how many programs run at once, with --loop", least=1, most=1000)

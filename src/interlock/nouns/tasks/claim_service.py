@@ -8,7 +8,7 @@ next attempt, and from half as many after each success, so a single worker keeps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
@@ -32,6 +32,7 @@ from interlock.nouns.tasks.housekeeping import TaskHousekeeping
 from interlock.nouns.tasks.ready_index import (
     SETS_AT_ONCE,
     WIDTH,
+    Abilities,
     ReadyWindow,
     ReadyWindowReader,
     delete_idle_sets,
@@ -105,7 +106,7 @@ class ClaimService(ClaimAttempts):
     def next(
         self,
         identity: Identity,
-        can: Collection[str],
+        can: Abilities,
         *,
         ttl: float | None,
         wait: float,
@@ -118,12 +119,12 @@ class ClaimService(ClaimAttempts):
         (``several_claims.py``).  ``asleep`` is called before each sleep of a wait.
         """
         yield from self._require_budget(identity)
-        attempt, able = self.new_attempt(identity, ttl), frozenset(can)
+        attempt = self.new_attempt(identity, ttl)
         attempt.limit = limit
         if attempt.began >= self._fast_path_from:
             attempt.asleep = asleep
-            best = partial(self._claim_best, attempt, able)
-            sleep_on = partial(self._sleep_on, attempt, able)
+            best = partial(self._claim_best, attempt, can)
+            sleep_on = partial(self._sleep_on, attempt, can)
             waiting = self._retry_until(attempt, keys.WAKE_READY, wait, best, sleep_on)
             try:
                 return (yield from self.guarded(attempt, waiting, _claimed))
@@ -133,11 +134,9 @@ class ClaimService(ClaimAttempts):
         from interlock.nouns.tasks.skip_damaged import claim_readable
 
         claim = partial(self._claim_affordable, attempt)
-        return (yield from claim_readable(self.runner, identity, able, claim, left))
+        return (yield from claim_readable(self.runner, identity, can, claim, left))
 
-    def following(
-        self, identity: Identity, can: Collection[str], ttl: float | None
-    ) -> NextClaim | None:
+    def following(self, identity: Identity, can: Abilities, ttl: float | None) -> NextClaim | None:
         """The claim of the next task by the commit that ends another one.
 
         None if the claim has to be made by itself: housekeeping is due, or an item was damaged.
@@ -146,12 +145,12 @@ class ClaimService(ClaimAttempts):
             return None
         from interlock.nouns.tasks.next_claim import NextClaim
 
-        return NextClaim(self, identity, frozenset(can), ttl)
+        return NextClaim(self, identity, can, ttl)
 
     def several(
         self,
         identity: Identity,
-        can: Collection[str],
+        can: Abilities,
         ttl: float | None,
         limit: int,
         *,
@@ -163,7 +162,7 @@ class ClaimService(ClaimAttempts):
 
         limit = limit if limit and self._may_follow() else 0
         attempt = self.new_attempt(identity, ttl)
-        return SeveralClaims(self, attempt, frozenset(can), limit, apart=apart, ahead=ahead)
+        return SeveralClaims(self, attempt, can, limit, apart=apart, ahead=ahead)
 
     def _require_budget(self, identity: Identity, task: str = "") -> Op[None]:
         """Refuse a claim of an agent, or of a task, whose budget is used up."""
@@ -300,9 +299,7 @@ class ClaimService(ClaimAttempts):
         attempt.looked |= looked
         return still
 
-    def _claim_best(
-        self, attempt: ClaimAttempt, able: frozenset[str]
-    ) -> Op[task_outcomes.ClaimOutcome]:
+    def _claim_best(self, attempt: ClaimAttempt, able: Abilities) -> Op[task_outcomes.ClaimOutcome]:
         """Claim the best task at this moment; housekeeping comes before the answer ``NoTask``."""
         identity = attempt.identity
         self._calls += 1
@@ -331,7 +328,7 @@ class ClaimService(ClaimAttempts):
         return _no_task(attempt)
 
     def _claim_beyond(
-        self, attempt: ClaimAttempt, able: frozenset[str]
+        self, attempt: ClaimAttempt, able: Abilities
     ) -> Op[task_outcomes.Claimed | None]:
         """Claim the first task after those whose budgets are used up: they fill the window."""
         from interlock.nouns.tasks.skip_damaged import claim_first
@@ -343,7 +340,7 @@ class ClaimService(ClaimAttempts):
         return claimed
 
     def _claim_several(
-        self, attempt: ClaimAttempt, able: frozenset[str]
+        self, attempt: ClaimAttempt, able: Abilities
     ) -> Op[task_outcomes.Claimed | None]:
         """Claim several tasks with one commit; None if none is simply ready."""
         from interlock.nouns.tasks.several_claims import SeveralClaims
@@ -353,7 +350,7 @@ class ClaimService(ClaimAttempts):
             return None
         return replace(found.claims[0], others=found.claims[1:])
 
-    def _sleep_on(self, attempt: ClaimAttempt, able: frozenset[str], woken: bool) -> Op[bool]:
+    def _sleep_on(self, attempt: ClaimAttempt, able: Abilities, woken: bool) -> Op[bool]:
         """Whether no task is ready or due, and after a sleep without a change nothing else is.
 
         A read makes no other claim conflict.  Across a network the claim chooses from it.
@@ -375,10 +372,10 @@ class ClaimService(ClaimAttempts):
         if any(found for page, found in snapshot.ranges.items() if page not in later):
             return False
         pages = [snapshot.ranges[page] for page in later]
-        return self._housekeeping.nothing_due(pages) and self.ready.current(snapshot)
+        return self._housekeeping.nothing_due(pages) and self.ready.current(able, snapshot)
 
     def _claim_in_transaction(
-        self, attempt: ClaimAttempt, able: frozenset[str]
+        self, attempt: ClaimAttempt, able: Abilities
     ) -> Op[task_outcomes.ClaimOutcome | None]:
         """Choose and claim in one transaction."""
         base = yield from self.runner.base()
@@ -415,7 +412,7 @@ class ClaimService(ClaimAttempts):
         attempt: ClaimAttempt,
         request: task_types.ClaimRequest,
         base: int,
-        able: frozenset[str],
+        able: Abilities,
         found: list[ReadyWindow],
         *,
         enough: bool,
@@ -444,7 +441,7 @@ class ClaimService(ClaimAttempts):
         return Decision(outcome="left behind" if window.places else "nothing")
 
     def _claim_optimistically(
-        self, attempt: ClaimAttempt, able: frozenset[str]
+        self, attempt: ClaimAttempt, able: Abilities
     ) -> Op[task_outcomes.ClaimOutcome | None]:
         """Choose, then claim; choose again if another worker was faster."""
         woken = 0

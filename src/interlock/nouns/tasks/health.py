@@ -274,8 +274,9 @@ def _unable(waiting: WaitingTasks) -> Problem:
         f"it requires {foreign_names(waiting.requires, ' and ')}, and no agent that is here reports"
         " that"
         f" it can{waiting.others}",
-        f"start a worker that can: interlock task next --can {quote(waiting.listed)};"
-        f" or let one say so: interlock agent status --can {quote(waiting.listed)}",
+        f"start a worker that can: interlock task next --agent NAME --can {quote(waiting.listed)};"
+        f" or let one report it: interlock agent status --can {quote(waiting.listed)}, and then its"
+        " next claim takes it",
         since=waiting.since,
     )
 

@@ -398,7 +398,7 @@ def claim_for_block(
     context: Context,
     task: str | None,
     *,
-    can: Iterable[str] = (),
+    can: Iterable[str] | None = None,
     ttl: float | str | None,
     wait: float | str,
 ) -> Op[HeldClaim]:
@@ -407,7 +407,7 @@ def claim_for_block(
     sent, calls = context.runner.clock.monotonic(), TaskCalls(context)
     if task is None:
         outcome = yield from calls.next(can=can, ttl=lives, wait=wait)
-    elif tuple(can):
+    elif can is not None:
         raise BadInput("'can' chooses the next task; leave it out for one that is named")
     else:
         outcome = yield from calls.claim(task, ttl=lives, wait=wait)

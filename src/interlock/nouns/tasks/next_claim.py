@@ -37,6 +37,7 @@ from interlock.store import Item
 
 if TYPE_CHECKING:
     from interlock.nouns.tasks.claim_service import ClaimService
+    from interlock.nouns.tasks.ready_index import Abilities
     from interlock.nouns.tasks.task_reader import TaskReader
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class NextClaim:
     """A claim that goes along with the end of another task; good for one call."""
 
     def __init__(
-        self, claims: ClaimService, identity: Identity, can: frozenset[str], ttl: float | None
+        self, claims: ClaimService, identity: Identity, can: Abilities, ttl: float | None
     ) -> None:
         self.caller = identity.caller
         self.sent = claims.runner.clock.monotonic()

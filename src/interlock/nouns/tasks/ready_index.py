@@ -1,10 +1,13 @@
 """Reads the index of ready tasks: a small window of the best ones, by sets of requirements.
 
-A worker reads one range of ready tasks for each set that it can do, so a set without a ready task
-costs every claim a read, and is deleted in time.  A commit that makes a task ready relies on its
-set, or writes it (``task_change.py``).  The danger is a task that becomes ready while its set is
-deleted, since no worker would find it.  On a local engine reading and deleting are one
-transaction.  Across a network they are three steps:
+A worker reads one range of ready tasks for each set that it can do.  What it can do is named by its
+call, or else is what its session reports, which the same read brings: the last known report says
+which sets to read, and they are read again if it has changed.
+
+A set without a ready task costs every claim a read, and is deleted in time.  A commit that makes a
+task ready relies on its set, or writes it (``task_change.py``).  The danger is a task that becomes
+ready while its set is deleted, since no worker would find it.  On a local engine reading and
+deleting are one transaction.  Across a network they are three steps:
 
     1. write the set again, marked as leaving: a commit that relied on the set conflicts, and a
        commit that reads it from now on writes it again, without the mark
@@ -20,15 +23,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from interlock.core import keys
+from interlock.core import keys, validate
 from interlock.core.decision import Decision, Write
 from interlock.nouns.tasks.task import can_do
 from interlock.nouns.tasks.task_reader import change, decode_due, decode_names, is_leaving
 from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
-from interlock.runtime.identity import Actor
+from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.reads import every_inside, readable
 from interlock.runtime.runner import Decided, Runner
-from interlock.steps import Op
+from interlock.steps import Op, Read
 from interlock.store import Item, Range, Ref, Snapshot
 
 WIDTH = 32
@@ -45,6 +48,21 @@ class ReadyWindow(Struct, frozen=True):
     places: tuple[Item, ...]
     due: tuple[str, ...]
     later: tuple[str, ...]
+
+
+class Abilities(Struct, frozen=True):
+    """What a caller can do: what its call names, and what this session reports, if it is set."""
+
+    named: frozenset[str]
+    session: str = ""
+
+
+class ReportedAbilities(Struct, frozen=True):
+    """What a session reports that it can do, as of a revision of its report."""
+
+    session: str
+    revision: int
+    can: frozenset[str]
 
 
 class RequirementSets(Struct, frozen=True):
@@ -73,14 +91,20 @@ class ReadyWindowReader:
         self._runner = runner
         self._wall = wall
         self._known = RequirementSets(0, {}, {})
+        self._reported = ReportedAbilities("", 0, frozenset())
         self.idle: list[str] = []
         """The sets without a ready task at the last read."""
 
-    def read(self, able: frozenset[str], wanted: int = 1) -> ReadOp[ReadyWindow]:
+    def read(self, abilities: Abilities, wanted: int = 1) -> ReadOp[ReadyWindow]:
         """Read the tasks that are ready for a worker with these abilities: so many, or more."""
-        known, due = self._known, Range(keys.DUE, limit=_DUE_WIDTH)
-        heads = self._heads(known.of(able), wanted)
-        snapshot = yield Unchecked((keys.SETS_MARK, due, *heads) if able else (due, *heads))
+        due, own = Range(keys.DUE, limit=_DUE_WIDTH), _report_key(abilities)
+        while True:
+            known, able = self._known, self._able(abilities)
+            heads = self._heads(known.of(able), wanted)
+            mark_key = (keys.SETS_MARK,) if able else ()
+            snapshot = yield Unchecked((*own, *mark_key, due, *heads))
+            if self._learn_report(abilities, snapshot):
+                break
         mark = snapshot.items.get(keys.SETS_MARK)
         found = snapshot.ranges
         if mark is not None and mark.revision != known.revision:
@@ -99,18 +123,37 @@ class ReadyWindowReader:
         later = tuple([item.key for item in found[due] if item.key not in ready])
         return ReadyWindow(tuple(places), ready, later)
 
-    def fits(self, able: frozenset[str], place: str) -> bool:
+    def fits(self, abilities: Abilities, place: str) -> bool:
         """Whether a worker with these abilities can do a ready task, as far as we know its set."""
-        return keys.ready_set(place) in self._known.of(able)
+        return keys.ready_set(place) in self._known.of(self._able(abilities))
 
-    def heads(self, able: frozenset[str]) -> tuple[Ref, ...]:
+    def heads(self, abilities: Abilities) -> tuple[Ref, ...]:
         """What to read to see whether a task is ready for us, in the sets that we know."""
-        return (keys.SETS_MARK, *self._heads(self._known.of(able)))
+        heads = self._heads(self._known.of(self._able(abilities)))
+        return (keys.SETS_MARK, *_report_key(abilities), *heads)
 
-    def current(self, snapshot: Snapshot) -> bool:
-        """Whether we know all sets as of this snapshot of ``heads``."""
+    def current(self, abilities: Abilities, snapshot: Snapshot) -> bool:
+        """Whether we know all sets and what we can do as of this snapshot of ``heads``."""
         mark = snapshot[keys.SETS_MARK]
-        return (0 if mark is None else mark.revision) == self._known.revision
+        known = (0 if mark is None else mark.revision) == self._known.revision
+        return known and self._learn_report(abilities, snapshot)
+
+    def _able(self, abilities: Abilities) -> frozenset[str]:
+        """All abilities, as far as we know the report."""
+        known = self._reported
+        if not abilities.session or known.session != abilities.session:
+            return abilities.named
+        return abilities.named | known.can
+
+    def _learn_report(self, abilities: Abilities, snapshot: Snapshot) -> bool:
+        """Remember the report of this snapshot; whether we can do the same as we knew."""
+        if not abilities.session:
+            return True
+        item, before = snapshot[keys.report(abilities.session)], self._able(abilities)
+        revision = 0 if item is None else item.revision
+        if (self._reported.session, self._reported.revision) != (abilities.session, revision):
+            self._reported = _reported(abilities.session, item)
+        return self._able(abilities) == before
 
     def _heads(self, sets: Iterable[str], wanted: int = 1) -> list[Range]:
         limit = wanted if self._runner.capabilities.transacts else max(wanted, WIDTH)
@@ -129,6 +172,35 @@ class ReadyWindowReader:
         rests = rest_keys(found)
         lives = (yield Unchecked(rests.values())).items if rests else {}
         return due_now(found, lives, self._wall())
+
+
+def abilities_of(identity: Identity, can: Iterable[str] | None) -> Abilities:
+    """These abilities; None are those that the session reports."""
+    if can is None:
+        return Abilities(frozenset(), identity.actor.session if identity.joined else "")
+    return Abilities(frozenset(validate.abilities(can)))
+
+
+def all_abilities(abilities: Abilities) -> Op[frozenset[str]]:
+    """What a caller can do now."""
+    if not abilities.session:
+        return abilities.named
+    key = keys.report(abilities.session)
+    return abilities.named | _reported(abilities.session, (yield Read(key))[key]).can
+
+
+def _report_key(abilities: Abilities) -> tuple[str, ...]:
+    return (keys.report(abilities.session),) if abilities.session else ()
+
+
+def _reported(session: str, item: Item | None) -> ReportedAbilities:
+    if item is None:
+        return ReportedAbilities(session, 0, frozenset())
+    from interlock.nouns.agents.report_service import decode_report
+
+    report = readable(decode_report, item)
+    can = frozenset(() if report is None else report.can)
+    return ReportedAbilities(session, item.revision, can)
 
 
 def rest_keys(found: Sequence[Item]) -> dict[str, str]:

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.nouns.tasks import claim_rules, end_rules
-from interlock.nouns.tasks.ready_index import ReadyWindow
+from interlock.nouns.tasks.ready_index import Abilities, ReadyWindow
 from interlock.nouns.tasks.task import CLAIMED_AT_ONCE, ClaimRequest, Spec, TaskEnd
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_outcomes import Claimed
@@ -76,7 +76,7 @@ class SeveralClaims:
         self,
         claims: ClaimService,
         attempt: ClaimAttempt,
-        can: frozenset[str],
+        can: Abilities,
         limit: int,
         *,
         apart: bool = False,

@@ -16,6 +16,7 @@ from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks import task_outcomes
 from interlock.nouns.tasks.claim_service import require_session
 from interlock.nouns.tasks.housekeeping import TaskMaintenance
+from interlock.nouns.tasks.ready_index import Abilities, all_abilities
 from interlock.nouns.tasks.task_reader import decode_names, examine
 from interlock.runtime.identity import Identity
 from interlock.runtime.reads import every, readable
@@ -33,7 +34,7 @@ _NAP = 1.0
 
 
 def claim_readable(
-    runner: Runner, identity: Identity, able: frozenset[str], claim: Claim, wait: float
+    runner: Runner, identity: Identity, able: Abilities, claim: Claim, wait: float
 ) -> Op[task_outcomes.ClaimOutcome]:
     """Claim the best readable task; with ``wait``, wait until there is one."""
     ends = runner.clock.monotonic() + wait
@@ -51,7 +52,7 @@ def claim_readable(
 
 
 def _claim_best(
-    runner: Runner, identity: Identity, able: frozenset[str], claim: Claim
+    runner: Runner, identity: Identity, able: Abilities, claim: Claim
 ) -> Op[task_outcomes.ClaimOutcome]:
     """Claim the best readable task; maintenance comes before the answer ``NoTask``."""
     for last in (False, True):
@@ -67,9 +68,9 @@ def _claim_best(
     )
 
 
-def claim_first(able: frozenset[str], claim: Claim) -> Op[task_outcomes.Claimed | None]:
+def claim_first(able: Abilities, claim: Claim) -> Op[task_outcomes.Claimed | None]:
     """Claim the first readable task of all that are ready; None if there is none."""
-    for task in (yield from _ready_tasks(able)):
+    for task in (yield from _ready_tasks((yield from all_abilities(able)))):
         outcome = yield from _claim_if_readable(task, claim)
         if isinstance(outcome, task_outcomes.Claimed):
             return outcome

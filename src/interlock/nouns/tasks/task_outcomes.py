@@ -95,13 +95,21 @@ class TaskDeadlock(outcomes.Deadlock, frozen=True, kw_only=True, tag="deadlock")
 
 
 class NoTask(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
-    """There is nothing to claim: no ready task that you can do, or the named task has ended."""
+    """There is nothing to claim: no ready task that you can do, or the named task has ended.
+
+    Of the next task, ``missing`` are the abilities that ready tasks require and you do not have;
+    ``soonest`` is the task that may begin next, or the schedule that publishes it, in ``begins_in``
+    seconds.
+    """
 
     own_words = ("reason",)
 
     reason: str
     task: str = ""
     state: State | Literal["unknown", ""] = ""
+    missing: tuple[str, ...] = ()
+    soonest: str = ""
+    begins_in: float | None = None
 
 
 class TaskExtended(outcomes.Extended, frozen=True, kw_only=True, tag="extended"):

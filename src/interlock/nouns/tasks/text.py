@@ -103,7 +103,9 @@ def _deadlock(outcome: task_outcomes.TaskDeadlock, paint: Paint) -> str:
 def _nothing(outcome: task_outcomes.NoTask, paint: Paint) -> str:
     head = f"{paint('yellow', 'nothing')} {outcome.task}".rstrip()
     known = outcome.task and outcome.state != "unknown"
-    return f"{head}: {outcome.reason}" + ("" if known else "; see 'interlock task list'")
+    able = ",".join(outcome.missing)
+    then = f"; if you can: interlock task next --can {quote(able)}" if able else ""
+    return f"{head}: {outcome.reason}{then}" + ("" if known else "; see 'interlock task list'")
 
 
 def _extended(outcome: task_outcomes.TaskExtended, paint: Paint) -> str:

@@ -39,6 +39,7 @@ from interlock.nouns.agents.report_rules import ReportState, ReportUpdate
 from interlock.nouns.agents.report_service import state_without_work
 from interlock.nouns.messages.stops import StopNotice, Stops
 from interlock.nouns.tasks.held_claim import Ending, HeldClaim, hold_by_session, hold_claim
+from interlock.nouns.tasks.ready_index import Abilities
 from interlock.nouns.tasks.several_claims import SeveralEnded
 from interlock.nouns.tasks.task import ONLY, TaskEnd
 from interlock.nouns.tasks.task_outcomes import Claimed
@@ -64,14 +65,16 @@ class WorkerLoop:
     def __init__(
         self,
         context: Context,
-        can: Iterable[str],
+        can: Iterable[str] | None,
         ttl: float | str | None,
         *,
         messages: bool = True,
     ) -> None:
         identity = context.me()
-        self.can = validate.abilities(can)
+        self.can = () if can is None else validate.abilities(can)
         """What it can do; ``only`` adds marks for the tasks that it takes (``task.ONLY``)."""
+        self.as_reported = can is None
+        """Whether it can also do what its session reports."""
         self.reason = ""
         """Why it is to stop; empty while it is not."""
         self.stops = Stops(context.runner, identity.actor) if messages and identity.joined else None
@@ -91,7 +94,7 @@ class WorkerLoop:
 
     def twin(self, team: WorkerTeam) -> TeamLoop:
         """The loop of a further thread with the same terms."""
-        return TeamLoop(self._context, self.can, self._ttl, team)
+        return TeamLoop(self._context, self, self._ttl, team)
 
     def only(self, abilities: Iterable[str]) -> None:
         """Add the abilities of its handlers (``handlers.py``)."""
@@ -163,7 +166,7 @@ class WorkerLoop:
         limit = 0 if self.reason or self._reserved or self._handed else limit
         apart = not context.identity.caller
         then = self._tasks.claims.several(
-            identity, self.can, self._ttl, limit, apart=apart, ahead=ahead
+            identity, self._abilities(identity), self._ttl, limit, apart=apart, ahead=ahead
         )
         if not ends and not then.limit:
             return frozenset(), []
@@ -250,7 +253,8 @@ class WorkerLoop:
         """The claim that goes along with the end of another task; none if we are to stop."""
         if self.reason or self._reserved or self._handed:
             return None
-        return self._tasks.claims.following(self._identity(), self.can, self._ttl)
+        identity = self._identity()
+        return self._tasks.claims.following(identity, self._abilities(identity), self._ttl)
 
     def hold_next(self, then: NextClaim, claimed: Claimed) -> Op[HeldClaim]:
         """Hold a claim that came with the end of another."""
@@ -308,7 +312,7 @@ class WorkerLoop:
         look = None if tasks else state_without_work
         can = tuple([each for each in self.can if not each.startswith(ONLY)])
         known = (ALL_ABILITIES,) if ALL_ABILITIES in can else can
-        update = ReportUpdate(state=state, can=known, doing=doing, note=note)
+        update = ReportUpdate(state=state, also=known, doing=doing, note=note)
         self._context.pulse.set_update(update, calmly=True, look=look)
 
     @property
@@ -351,7 +355,7 @@ class WorkerLoop:
         identity = self._identity()
         fresh = "" if context.identity.caller else identity.caller
         outcome = yield from self._tasks.claims.next(
-            identity, self.can, ttl=self._ttl, wait=patience
+            identity, self._abilities(identity), ttl=self._ttl, wait=patience
         )
         if not isinstance(outcome, Claimed):
             return None
@@ -361,6 +365,12 @@ class WorkerLoop:
         """Who claims: each claim has a caller name of its own."""
         identity = self._context.identity
         return replace(identity, caller=identity.caller or callers.new_name(), role="worker")
+
+    def _abilities(self, identity: Identity) -> Abilities:
+        return Abilities(
+            frozenset(self.can),
+            identity.actor.session if self.as_reported and identity.joined else "",
+        )
 
 
 class WorkerTeam:
@@ -383,10 +393,11 @@ class TeamLoop(WorkerLoop):
     """The loop of one thread of several."""
 
     def __init__(
-        self, context: Context, can: tuple[str, ...], ttl: float | None, team: WorkerTeam
+        self, context: Context, first: WorkerLoop, ttl: float | None, team: WorkerTeam
     ) -> None:
-        super().__init__(context, (), ttl, messages=False)
-        self.can = can
+        super().__init__(context, None, ttl, messages=False)
+        self.can = first.can
+        self.as_reported = first.as_reported
         self._team = team
 
     def wait_next(self) -> Op[HeldClaim | None]:
