@@ -145,8 +145,8 @@ def test_every_task_gets_done_once_though_one_is_killed_in_the_middle(
     assert (facts["late_done"], facts["merges"]) == ("fenced", 14)
     check_messages(facts, lines)
     assert 2 <= facts["slots"]["most_at_once"] <= facts["slots"]["capacity"] == 3
-    verbs = [entry["verb"] for entry in facts["story"]]
-    assert verbs[:2] == ["task.import", "task.claim"]
+    steps = [entry["text"] for entry in facts["story"]]
+    assert steps[:2] == ["published, with the whole plan", "claimed"]
     assert any("gone; back in the queue" in entry["text"] for entry in facts["story"])
 
 

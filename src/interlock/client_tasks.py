@@ -55,6 +55,7 @@ class Tasks(TaskCalls[Blocking]):
         *,
         can: Iterable[str] | None = None,
         concurrency: int = 1,
+        ahead: int | None = None,
         ttl: float | str | None = None,
         stop_on_signals: bool = True,
         stop_on_messages: bool = True,
@@ -62,12 +63,16 @@ class Tasks(TaskCalls[Blocking]):
         """Claim one task after the other: ``for claim in fleet.tasks.work(can=["rust"]):``.
 
         Use ``with claim:`` in the body: its end completes the task; an exception fails the attempt
-        and is logged, and the loop continues.  Where nothing follows the block, the task ends with
-        the next step of the loop, which is at once: one commit ends it and claims the next one.  A
-        ``break``, or any other call of this thread, ends it alone; if the loop does not go on, so
-        does another thread, within a tenth of a second.  If the tasks take a fraction of a
-        millisecond each, up to sixteen are claimed and ended together.  A claim that is neither
-        entered nor settled is never completed: its attempt fails when the loop continues or ends.
+        and is logged, and the loop continues, so code after the block runs, too: ``claim.ended``
+        says how the task ended.  The task has ended when the block is over.  In a loop that goes on
+        at once the same commit claims the next task, which is released again if the loop is left,
+        or does something else for a tenth of a second.  A claim that is neither entered nor settled
+        is never completed: its attempt fails when the loop continues or ends.
+        With ``ahead``, of at most 16, so many tasks are claimed and ended together if they take a
+        fraction of a millisecond each.  A worker that is killed then leaves up to so many finished
+        tasks, which are done again, and as many that it did not begin, each until the session
+        expires.  Without it that is so in ``worker.serve`` (16), and not in a loop; with a ``ttl``,
+        with several threads, and in a session that another process keeps alive, it is nowhere so.
         After SIGTERM, SIGINT, a stop message or ``worker.stop()`` the worker finishes the current
         claim and claims no more; a second signal, or a second message, releases the current claim,
         too.
@@ -78,7 +83,7 @@ class Tasks(TaskCalls[Blocking]):
 
         many = validate.count(concurrency, "concurrency", MOST_AT_ONCE)
         worker_loop = WorkerLoop(self.context, can, ttl, messages=stop_on_messages)
-        return Worker(self.context.client, worker_loop, many, signals=stop_on_signals)
+        return Worker(self.context.client, worker_loop, many, ahead, signals=stop_on_signals)
 
     def serve(
         self,
@@ -86,6 +91,7 @@ class Tasks(TaskCalls[Blocking]):
         *,
         can: Iterable[str] | None = None,
         concurrency: int = 1,
+        ahead: int | None = None,
         timeout: float | str | None = None,
         ttl: float | str | None = None,
         stop_on_signals: bool = True,
@@ -96,11 +102,14 @@ class Tasks(TaskCalls[Blocking]):
         Its return value is the result of the task; its exception is the reason of the failure.
         With a ``concurrency`` above one, so many threads call it at once.  If a call takes longer
         than ``timeout``, its attempt fails, and ``claim.lost`` becomes true; a thread cannot be
-        killed, so it is free again only when the call returns.
+        killed, so it is free again only when the call returns.  If calls take a fraction of a
+        millisecond, up to 16 tasks are claimed and ended together, and a worker that is killed
+        leaves as many finished ones, which are done again; ``ahead=1`` ends each by itself.
         """
         worker = self.work(
             can=can,
             concurrency=concurrency,
+            ahead=ahead,
             ttl=ttl,
             stop_on_signals=stop_on_signals,
             stop_on_messages=stop_on_messages,
@@ -121,7 +130,7 @@ class Claim(ClaimHandle[Blocking]):
     _worker: Worker | None = None
 
     def of_worker(self, worker: Worker) -> Self:
-        """The claim of a loop, which may put off its end."""
+        """The claim of a loop, which ends it, perhaps together with others."""
         self._worker = worker
         return self
 
@@ -162,13 +171,9 @@ class Claim(ClaimHandle[Blocking]):
             self._holding.stop_work()  # its end no longer waits for the caller
             worker.put_off(self, self._holding, error)
             return self._log_error(error)
-        try:
-            if worker is not None:
-                worker.end_earlier()
+        if worker is None:
             return self.end_now(error)
-        finally:
-            if worker is not None:
-                worker.left_block()
+        return worker.end_block(self, self._holding, error)
 
     def end_now(self, error: BaseException | None, *, log: bool = True) -> bool:
         """End the claim; returns whether the exception of the block, or of this, was logged."""
@@ -178,7 +183,7 @@ class Claim(ClaimHandle[Blocking]):
             if not self._log_error(trouble):
                 raise
             return True
-        return log and self._log_error(error)
+        return error is not None and log and self._log_error(error)
 
     def end_with_next(self, error: BaseException | None, worker_loop: WorkerLoop) -> None:
         """End the claim of a block that is over, and claim the next task with it."""

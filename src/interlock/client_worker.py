@@ -3,6 +3,10 @@
 for claim in fleet.tasks.work(can=["rust"]):
     with claim:
         build(claim.data)
+
+The end of the block is the end of the task: it is committed before the code after the block runs.
+A loop that goes on at once after its blocks gets its next claim with the same commit.  If it does
+something else first, another thread releases that claim again, and later ends bring none.
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from interlock.client_tasks import AnyHandler, Claim, Handler
-from interlock.client_worker_ends import PutOffEnd, PutOffEnds
+from interlock.client_worker_ends import MOST_AHEAD, PutOffEnd, PutOffEnds
+from interlock.core import validate
 from interlock.core.safe_text import foreign
 from interlock.errors import BadInput, InterlockError, Lapsed, StoreClosed
 from interlock.nouns.grants.handover import HANDOVER, Handover
@@ -43,11 +48,21 @@ class Worker:
     """
 
     def __init__(
-        self, fleet: Fleet, worker_loop: WorkerLoop, concurrency: int = 1, *, signals: bool
+        self,
+        fleet: Fleet,
+        worker_loop: WorkerLoop,
+        concurrency: int = 1,
+        ahead: int | None = None,
+        *,
+        signals: bool,
     ) -> None:
         self._fleet = fleet
         self._worker_loop = worker_loop
         self._concurrency = concurrency
+        if ahead is not None:
+            ahead = validate.count(ahead, "ahead", MOST_AHEAD)
+        self._most_ahead = ahead
+        """How many tasks may be claimed together; None: one in a loop, more in ``serve``."""
         self._handlers: HandlersByType[Handler] = HandlersByType()
         self._threads: WorkerThreads | None = None
         self._signals = signals
@@ -59,7 +74,9 @@ class Worker:
         self._sends_signal = False
         """Whether this worker sends the next signal itself."""
         self._interrupted = threading.Event()
-        self._ends = PutOffEnds(fleet, worker_loop)
+        self._ends = PutOffEnds(fleet, worker_loop, ahead or 1)
+        self._following: Handover | None = None
+        """The handover of the claim that came with the end of the last block."""
         self._clock = fleet.context.runner.clock.monotonic
         self._left_at = 0.0
         self._went_on_at_once = False
@@ -83,10 +100,11 @@ class Worker:
             handover, loop = Handover(self._fleet.context.grants), _Loop()
             try:
                 while True:
-                    handover = Handover(self._fleet.context.grants)
-                    HANDOVER.set(handover)
-                    claim = self._next(loop)
-                    HANDOVER.set(None)
+                    if (claim := self._next_ahead()) is None:
+                        handover = Handover(self._fleet.context.grants)
+                        HANDOVER.set(handover)
+                        claim = self._next(loop)
+                        HANDOVER.set(None)
                     if claim is None:
                         return
                     self._claim = claim
@@ -98,14 +116,17 @@ class Worker:
             finally:
                 self._left(handover)
 
-    def puts_off(self, holding: HeldClaim, error: BaseException | None) -> bool:
-        """Whether the end of a block waits for the next step of the loop.
+    @property
+    def _goes_on(self) -> bool:
+        """Whether the loop is likely to take its next step at once: it did so the last time.
 
-        Only if the loop went on at once the last time: else there may be more in its body, and
-        others would wait for the end of the task.  If there is more this time, another thread ends
-        the task (``LateEnd``).
+        If it does not do so this time, another thread sets it right (``LateEnd``).
         """
-        if not (self._went_on_at_once or self._serves) or self._worker_loop.reason:
+        return (self._went_on_at_once or self._serves) and not self._worker_loop.reason
+
+    def puts_off(self, holding: HeldClaim, error: BaseException | None) -> bool:
+        """Whether the end of a block waits, so that it goes together with others."""
+        if not (self._ends.together and self._goes_on):
             return False
         plain = error is None or isinstance(error, Exception)
         return plain and not (holding.released or holding.trouble or holding.lost())
@@ -114,19 +135,25 @@ class Worker:
         """End the claim with the next step of the loop, or before any other call of this thread."""
         end = PutOffEnd(claim, holding, error)
         self._ends.add(end, watched=not self._serves)  # serving always goes on at once
-        self.left_block()
+        self._left_at = self._clock()
 
     def end_if_put_off(self, claim: Claim) -> None:
         """End a claim whose end was put off: its caller asks how it ended."""
         self._ends.end_if_waiting(claim)
 
-    def end_earlier(self) -> None:
-        """End the claims that were put off before another one ends: tasks end in their order."""
-        self._ends.end_alone()
-
-    def left_block(self) -> None:
-        """A block of the loop is over."""
-        self._left_at = self._clock()
+    def end_block(self, claim: Claim, holding: HeldClaim, error: BaseException | None) -> bool:
+        """End the claim of a block, and claim the next task with it if the loop goes on."""
+        self._ends.end_alone()  # tasks end in their order
+        try:
+            if self._goes_on:
+                self._following = Handover(self._fleet.context.grants)
+                HANDOVER.set(self._following)
+                holding.worker = self._worker_loop
+            return claim.end_now(error)
+        finally:
+            HANDOVER.set(None)
+            self._left_at = self._clock()
+            self._ends.watch_ahead()
 
     def on(
         self, *types: str, timeout: float | str | None = None
@@ -176,6 +203,8 @@ class Worker:
             self._threads.run(handler)
             return
         self._serves = True
+        if self._most_ahead is None:
+            self._ends.most = MOST_AHEAD
         for claim in self:
             with claim:
                 handler(claim)
@@ -188,17 +217,23 @@ class Worker:
             claim.let_go()
         elif claim is not None:
             claim.passed_over(LEFT)
-        self._worker_loop.release_ahead("" if claim is None else claim.outcome.grant)
-        handover.abandon()  # what an interrupt kept from reaching us
-        self._worker_loop.report()
+        try:
+            kept = "" if claim is None else claim.outcome.grant
+            drive(self._worker_loop.release_ahead(kept), self._fleet.store)
+        finally:
+            for each in filter(None, (handover, self._following)):
+                each.abandon()  # what an interrupt kept from reaching us
+            self._worker_loop.report()
+
+    def _next_ahead(self) -> Claim | None:
+        """The next claim that was made already."""
+        return None if self._worker_loop.reason else self._yours(self._ends.next_ahead())
 
     def _next(self, loop: object) -> Claim | None:
-        working = None if self._worker_loop.reason else self._ends.next_ahead()
-        if working is None:
-            self._ends.end_with_claims(loop)
-            self._claim = None
-            working = self._wait_next()
-        return self._yours(working)
+        """The next claim that is made now, together with the ends that were put off."""
+        self._ends.end_with_claims(loop)
+        self._claim = None
+        return self._yours(self._wait_next())
 
     def _wait_next(self) -> HeldClaim | None:
         if self._worker_loop.reason:

@@ -1,14 +1,12 @@
-"""The ends of claims in the loop of a blocking worker: put off, and carried out together.
+"""The ends of claims in the loop of a blocking worker that are carried out together.
 
-A loop with nothing after its block puts off the end of a task until its next step, which is at
-once: one commit ends the task and claims the next one.
-
-Where tasks are very short, the commit costs far more than the work.  Such a loop claims some tasks
-ahead with one commit, works on them one after the other, and ends them with the commit that claims
-the next ones.  ``WORK`` bounds what that may delay: all tasks that are claimed together are to take
-no longer, by what the last ones took, so it concerns tasks of a fraction of a millisecond only.
-A kill in that time leaves as many tasks that are claimed, and work that was done and not ended,
-which is done again, as after any kill.
+Where tasks are very short, the commit costs far more than the work.  So ``serve``, and a loop whose
+user asked for it (``ahead``), claims some tasks ahead with one commit, works on them one after the
+other, puts off their ends, and carries these out with the commit that claims the next ones.
+``WORK`` bounds what that may delay: all tasks that are claimed together are to take no longer, by
+what the last ones took, so it concerns tasks of a fraction of a millisecond only.  A kill in that
+time leaves as many tasks that are claimed, and work that was done and not ended, which is done
+again.
 
 A loop that stays in a block, or after it, keeps no other waiting: after ``LONGEST`` another thread
 ends what is put off, and releases the claims that were made ahead.  Any call of the loop's thread
@@ -39,7 +37,7 @@ LONGEST = 0.05
 WORK = 0.005
 """Seconds of work that a loop claims ahead, and after which it puts off no further end."""
 MOST_AHEAD = 16
-"""The most tasks that it claims with one commit."""
+"""The most tasks that it claims with one commit, however many its user asks for."""
 
 
 class PutOffEnd(NamedTuple):
@@ -56,7 +54,9 @@ class PutOffEnds:
     The thread of the loop calls this; ``end_alone`` and ``go_on_without`` may be called by any.
     """
 
-    def __init__(self, fleet: Fleet, worker_loop: WorkerLoop) -> None:
+    def __init__(self, fleet: Fleet, worker_loop: WorkerLoop, most: int) -> None:
+        self.most = most
+        """The most tasks that are claimed together."""
         self._fleet = fleet
         self._worker_loop = worker_loop
         self._waiting: list[PutOffEnd] = []
@@ -94,6 +94,11 @@ class PutOffEnds:
                 self.end_alone()
 
     @property
+    def together(self) -> bool:
+        """Whether ends are put off, to be carried out together."""
+        return self.most > 1 and not self._worker_loop.one_by_one
+
+    @property
     def keep_others_waiting(self) -> bool:
         """Whether something is put off, or claimed ahead."""
         return bool(self._waiting) or self._worker_loop.has_ahead
@@ -110,6 +115,10 @@ class PutOffEnds:
         """The next block begins; the claims that were made ahead wait for its end."""
         if not self._waiting:
             self._began = self._clock()
+        self.watch_ahead()
+
+    def watch_ahead(self) -> None:
+        """Have the claims that were made ahead released if the loop does not go on."""
         if self._worker_loop.has_ahead:
             self._watch()
 
@@ -165,13 +174,13 @@ class PutOffEnds:
 
     def _adapt(self, count: int) -> None:
         """Choose how many to claim together, by what the last ones took."""
-        if self._worker_loop.one_by_one:
+        if not self.together:
             return
         took = self._clock() - self._began
         if took > WORK:
             self._ahead = max(1, self._ahead // 2)
         elif count >= self._ahead and took <= WORK / 2:
-            self._ahead = min(2 * self._ahead, MOST_AHEAD)
+            self._ahead = min(2 * self._ahead, self.most)
 
     def _end(self, found: Sequence[PutOffEnd], limit: int, loop: object) -> None:
         ended = frozenset[str]()

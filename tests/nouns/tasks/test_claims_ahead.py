@@ -1,4 +1,4 @@
-"""A loop with very short tasks claims some of them ahead, and ends them together."""
+"""Where a user asks for it, a worker claims very short tasks ahead, and ends them together."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def work(
 ) -> list[str]:
     """Work in a loop, up to this task; returns the tasks in their order."""
     done: list[str] = []
-    worker = fleet.tasks.work(stop_on_signals=False)
+    worker = fleet.tasks.work(stop_on_signals=False, ahead=16)
     for claim in worker:
         with claim:
             done.append(claim.task)
@@ -148,7 +148,7 @@ def test_a_long_task_after_short_ones_leaves_the_others_to_other_workers(
                 until(lambda: states(bob)["t04"] == "complete")
                 worker.stop()
 
-        worker = ada.tasks.work(stop_on_signals=False)
+        worker = ada.tasks.work(stop_on_signals=False, ahead=16)
         for claim in worker:
             with claim:
                 each(claim)
@@ -166,7 +166,7 @@ def test_a_loop_that_is_left_ends_what_is_done_and_releases_what_is_not_begun(
     ada: interlock.Fleet, stops: bool
 ) -> None:
     publish(ada, *names(8))
-    worker = ada.tasks.work(stop_on_signals=False)
+    worker = ada.tasks.work(stop_on_signals=False, ahead=16)
     for claim in worker:
         with claim:
             pass
@@ -295,7 +295,7 @@ def test_while_the_store_is_away_nothing_is_lost_and_the_worker_goes_on(
 
         monkeypatch.setattr(store, "transact", failing)
         seen: list[str] = []
-        worker = ada.tasks.work(stop_on_signals=False)
+        worker = ada.tasks.work(stop_on_signals=False, ahead=16)
         for claim in worker:
             with claim:
                 seen.append(claim.task)
@@ -310,16 +310,17 @@ def test_while_the_store_is_away_nothing_is_lost_and_the_worker_goes_on(
         assert set(states(ada).values()) == {"complete"}
 
 
+@pytest.mark.parametrize("ahead", [1, 16])
 @pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.proof)])
 def test_a_loop_that_is_struck_anywhere_leaves_nothing_claimed(
-    every: int, monkeypatch: pytest.MonkeyPatch
+    every: int, ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = count()
     make = Worker.__init__
 
     def eager(self: Worker, *args: object, **options: object) -> None:
         make(self, *args, **options)  # type: ignore[arg-type]
-        self._went_on_at_once, self._ends._ahead = True, 2
+        self._went_on_at_once, self._ends._ahead = True, min(ahead, 2)
 
     monkeypatch.setattr(Worker, "__init__", eager)
     with interlock.connect(store=MemoryStore(), agent="ada") as fleet:
@@ -330,7 +331,7 @@ def test_a_loop_that_is_struck_anywhere_leaves_nothing_claimed(
             tasks = [f"t{next(numbers)}" for _ in range(6)]
             for task in tasks:
                 fleet.tasks.publish(task, backoff=0)
-            worker = fleet.tasks.work(stop_on_messages=False)
+            worker = fleet.tasks.work(stop_on_messages=False, ahead=ahead)
             for claim in worker:
                 with claim:
                     if claim.task == tasks[4]:
@@ -346,7 +347,7 @@ def test_claims_that_are_lost_are_not_begun(ada: interlock.Fleet) -> None:
     lease = ada.context.session_lease
     assert lease is not None
     begun: list[str] = []
-    worker = ada.tasks.work(stop_on_signals=False)
+    worker = ada.tasks.work(stop_on_signals=False, ahead=16)
     for claim in worker:
         with claim:
             begun.append(claim.task)
@@ -358,7 +359,7 @@ def test_claims_that_are_lost_are_not_begun(ada: interlock.Fleet) -> None:
 
 
 def test_another_thread_may_end_what_is_put_off_at_any_moment(ada: interlock.Fleet) -> None:
-    worker = ada.tasks.work(stop_on_signals=False)
+    worker = ada.tasks.work(stop_on_signals=False, ahead=16)
     ends, clock = worker._ends, worker._ends._clock
 
     def meanwhile() -> float:
@@ -380,7 +381,7 @@ def test_an_interrupt_of_the_commit_that_ends_them_loses_no_work(
     ada: interlock.Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(ada, *names(8))
-    worker = ada.tasks.work(stop_on_signals=False)
+    worker = ada.tasks.work(stop_on_signals=False, ahead=16)
     end = client_worker_ends.PutOffEnds._end
 
     def interrupted(self: client_worker_ends.PutOffEnds, found: Any, *args: Any) -> None:
@@ -500,7 +501,7 @@ def test_a_claim_that_an_interrupt_kept_from_the_loop_is_released_at_once(
     ada: interlock.Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(ada, *names(8))
-    worker = ada.tasks.work(stop_on_signals=False)
+    worker = ada.tasks.work(stop_on_signals=False, ahead=16)
     yours = Worker._yours
 
     def interrupted(self: Worker, working: Any) -> Any:
@@ -518,7 +519,7 @@ def test_a_claim_that_an_interrupt_kept_from_the_loop_is_released_at_once(
 WORKER = """
 import sys, interlock
 with interlock.connect(sys.argv[1], agent="struck", ttl=2) as fleet:
-    for claim in fleet.tasks.work(stop_on_signals=False):
+    for claim in fleet.tasks.work(stop_on_signals=False, ahead=16):
         with claim:
             print(claim.task, flush=True)
 """
@@ -552,7 +553,7 @@ def test_a_worker_that_is_killed_anywhere_leaves_only_what_it_had_claimed_ahead(
 
 def test_threads_that_share_the_work_claim_nothing_ahead(ada: interlock.Fleet) -> None:
     publish(ada, *names(12))
-    worker = ada.tasks.work(stop_on_signals=False, concurrency=2)
+    worker = ada.tasks.work(stop_on_signals=False, concurrency=2, ahead=16)
     left, guard = set(names(12)), threading.Lock()
 
     def handle(claim: Claim) -> None:

@@ -7,6 +7,8 @@ crash leaves for ``test_crashes.py``.
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,12 +44,8 @@ def ada(url: str) -> Iterator[interlock.Fleet]:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine with much to do, a loop may not seem to go on at once.
-
-    It claims no task ahead, however short its tasks are: ``test_claims_ahead.py`` is for that.
-    """
+    """On a machine with much to do, a loop may not seem to go on at once."""
     monkeypatch.setattr("interlock.client_worker.AT_ONCE", 60.0)
-    monkeypatch.setattr("interlock.client_worker_ends.MOST_AHEAD", 1)
 
 
 def publish(fleet: interlock.Fleet, *names: str) -> None:
@@ -212,22 +210,44 @@ def test_a_loop_that_goes_on_at_once_pays_one_commit_for_each_task(ada: interloc
         *("claimed a", "completed a", "claimed b"),  # it is not known yet how the loop goes on
         *("completed b, claimed c", "failed c, claimed d", "completed d"),
     ]
+    assert ada.record.verify().exit_status == 0
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_loop_that_is_left_completes_its_task_and_has_claimed_no_other(
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_end_of_the_block_is_the_end_of_the_task(
+    ada: interlock.Fleet, url: str, *, fails: bool
+) -> None:
+    names = ("a", "b", "c", "d")
+    publish(ada, *names)
+    worker = ada.tasks.work(stop_on_signals=False)
+    with interlock.connect(url, agent="bob") as bob:
+        for claim in worker:
+            with claim:
+                if claim.task == "d":
+                    worker.stop()
+                if fails:
+                    raise ValueError("broken")
+            assert states(bob)[claim.task] == ("pending" if fails else "complete")
+            assert claim.ended == ("failed" if fails else "completed")
+            assert list(states(bob).values()).count("running") <= 1
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_loop_that_is_left_has_released_the_claim_that_it_did_not_begin(
     ada: interlock.Fleet,
 ) -> None:
     publish(ada, "a", "b", "c", "d")
     for claim in ada.tasks.work(stop_on_signals=False):
         with claim:
             pass
-        if claim.data == {"name": "c"}:
+        if claim.task == "c":
             break
     assert states(ada) == dict.fromkeys("abc", "complete") | {"d": "pending"}
-    assert not [line for line in commits(ada) if "claimed d" in line or "released" in line]
+    assert commits(ada)[-2:] == ["completed c, claimed d", "released d"]
     for claim in ada.tasks.work(stop_on_signals=False):
         with claim:
+            assert claim.attempt == 1, "it was not begun"
             break
     assert states(ada)["d"] == "complete"
 
@@ -255,23 +275,24 @@ def test_what_follows_the_block_finds_the_task_complete(ada: interlock.Fleet) ->
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_task_ends_soon_even_if_the_loop_does_not_go_on(ada: interlock.Fleet, url: str) -> None:
+def test_a_loop_that_does_not_go_on_leaves_the_next_task_to_others(
+    ada: interlock.Fleet, url: str
+) -> None:
     publish(ada, "a", "b", "c")
     worker = ada.tasks.work(stop_on_signals=False)
     with interlock.connect(url, agent="bob") as bob:
-        bob.tasks.publish("d", needs=["b"])
         for claim in worker:
             with claim:
                 pass
-            if claim.task == "b":  # the body waits for what needs the end of the task
-                assert isinstance(bob.tasks.claim("d", wait=20), Claimed)
+            if claim.task == "b":  # the body waits for a task that came with the end of the block
+                assert commits(ada)[-1] == "completed b, claimed c"
+                assert isinstance(bob.tasks.claim("c", wait=20), Claimed)
+                assert commits(ada)[-2:] == ["released c", "claimed c"]
                 worker.stop()
-    assert states(ada)["b"] == "complete"
-    assert commits(ada).count("completed b, ready d") == 1
 
 
 @pytest.mark.usefixtures("at_once")
-def test_closing_the_client_completes_what_another_thread_has_done(
+def test_closing_the_client_releases_what_another_thread_has_not_begun(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("interlock.client_worker_ends.LONGEST", 60.0)
@@ -297,6 +318,54 @@ def test_closing_the_client_completes_what_another_thread_has_done(
         assert states(bob) == {"a": "complete", "b": "complete", "c": "pending"}
 
 
+WORKER = """
+import os, sys, threading, interlock
+
+def work(fleet):
+    for claim in fleet.tasks.work(stop_on_signals=False):
+        with claim:
+            pass
+        print(claim.task, flush=True)
+
+with interlock.connect(sys.argv[1], agent="struck", ttl=60) as fleet:
+    if sys.argv[2] == "main":
+        work(fleet)
+    threading.Thread(target=work, args=(fleet,), daemon=True).start()
+    sys.stdin.readline()
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("thread", ["main", "daemon"])
+def test_a_worker_that_ends_anywhere_has_ended_what_it_finished(url: str, thread: str) -> None:
+    """By SIGKILL, or by ``os._exit`` while its loop is in a daemon thread."""
+    left = [f"t{number:02}" for number in range(60)]
+    with interlock.connect(url, agent="bob") as bob:
+        for name in left:
+            bob.tasks.publish(name, backoff=0)
+        for after in (1, 2, 5, 8, 20):
+            with subprocess.Popen(
+                [sys.executable, "-c", WORKER, url, thread],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            ) as worker:
+                assert worker.stdin is not None
+                assert worker.stdout is not None
+                done = [worker.stdout.readline().strip() for _ in range(after)]
+                if thread == "main":
+                    worker.kill()
+                else:
+                    worker.stdin.close()
+                done += worker.stdout.read().split("\n")[:-1]
+            now = states(bob)
+            assert {now[task] for task in done} == {"complete"}
+            running = [task for task, state in now.items() if state == "running"]
+            assert len(running) <= 1, "the one that it works on, or the next one"
+            for task in running:
+                bob.tasks.requeue(task, "its worker is gone")
+
+
 def test_a_loop_with_more_in_its_body_ends_each_task_with_its_block(
     ada: interlock.Fleet, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,7 +384,7 @@ def test_a_loop_with_more_in_its_body_ends_each_task_with_its_block(
 @pytest.mark.usefixtures("at_once")
 def test_handlers_pay_one_commit_for_each_task(ada: interlock.Fleet) -> None:
     publish(ada, "a", "b", "c")
-    worker = ada.tasks.work(stop_on_signals=False)
+    worker = ada.tasks.work(stop_on_signals=False, ahead=1)
 
     def handle(claim: Claim) -> object:
         if claim.task == "b":

@@ -276,11 +276,9 @@ def test_served_tasks_have_what_the_handler_returned(
     fleet: interlock.Fleet,
     store: MemoryStore,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("interlock.client_worker_ends.MOST_AHEAD", 1)  # t2 comes after all of t1
     publish(fleet, 3)
-    worker = fleet.tasks.work()
+    worker = fleet.tasks.work(ahead=1)  # t2 comes after all of t1
 
     def handle(claim: Claim) -> object:
         if claim.task == "t2":

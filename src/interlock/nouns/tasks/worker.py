@@ -283,16 +283,20 @@ class WorkerLoop:
             return claim
         return None
 
-    def release_ahead(self, kept: str) -> None:
+    def release_ahead(self, kept: str) -> Op[None]:
         """The loop is over: release the claims that it has not begun, all but this grant.
 
         An interrupt may have kept one of them from the loop, and its exception keeps it alive.
         """
-        for claim in (*self._handed, *self._batch):
-            if claim.claimed.grant != kept:
-                claim.give_up()
+        claims = [each for each in (*self._handed, *self._batch) if each.claimed.grant != kept]
         self._handed.clear()
         self._batch = ()
+        try:
+            for claim in claims:
+                yield from claim.end(GeneratorExit())
+        finally:
+            for claim in claims:
+                claim.give_up()
 
     def take_next(self, then: NextClaim, claimed: Claimed) -> Op[None]:
         """The thread gets it at the next step of its loop."""
