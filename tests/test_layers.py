@@ -14,7 +14,7 @@ FOUNDATION = {"errors", "version", "clock", "steps", "threads", "git_command", "
 """What anything may import."""
 BELOW_CLIENTS = FOUNDATION | {
     "check_record", "client_context", "core", "nouns", "registry", "store_location", "runtime",
-    "settings", "store", "stores", "work_tree",
+    "settings", "store", "stores", "work_tree", "work_tree_list",
 }  # fmt: skip
 CLIENTS = {
     "client_setup", "client", "client_blocks", "client_messages", "client_requests",
@@ -60,6 +60,7 @@ MAY_IMPORT = {
     "settings": {"core", "errors"},
     "store_location": {"errors", "git_command", "settings", "stores", "work_tree"},
     "work_tree": {"core", "errors", "file_mark", "git_command", "runtime"},
+    "work_tree_list": {"core", "errors", "file_mark", "git_command", "runtime", "work_tree"},
     "client_context": BELOW_CLIENTS,
     "client_setup": BELOW_CLIENTS,
     "client": BELOW_CLIENTS

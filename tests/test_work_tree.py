@@ -15,7 +15,7 @@ from tests.person import at_a_terminal
 from tests.processes.helpers import ProcessGroup
 
 import interlock
-from interlock import store_location, work_tree
+from interlock import store_location, work_tree, work_tree_list
 from interlock.errors import NotAllowedYet, StoreGone
 from interlock.runtime import allowed
 
@@ -185,7 +185,7 @@ def test_settings_of_any_kind_count_only_when_allowed(origin: Path, text: str) -
     assert str(path) in refused(shell)
     with pytest.raises(NotAllowedYet, match="settings"):
         interlock.connect(store_location.find_store(str(origin)))
-    work_tree.allow_settings(str(path), text.encode())
+    work_tree_list.allow_settings(str(path), text.encode())
     assert shell.run("lock", "list").status == 0
     path.write_text(text + "\n")
     refused(shell)
@@ -199,7 +199,7 @@ def test_allowed_settings_count_in_all_worktrees_of_the_repository_and_in_no_oth
     (origin / ".interlock" / ".gitignore").write_text("store.db*\n")
     commit(origin)
     git(origin, "worktree", "add", "-q", "../side")
-    work_tree.allow_settings(str(path), text.encode())
+    work_tree_list.allow_settings(str(path), text.encode())
     side = origin.parent / "side" / ".interlock" / "config.toml"
     assert work_tree.allowed_settings(str(side)) == text.encode()
     with pytest.raises(NotAllowedYet):
@@ -230,8 +230,8 @@ def test_settings_that_a_commit_removes_are_a_change_that_has_to_be_allowed(orig
     assert Shell(origin).run("init", "--store", store).status == 0
     path = configured(origin, f'store = "{store}"\n')
     commit(origin)
-    work_tree.allow_settings(str(path), path.read_bytes())
-    work_tree.allow_store(store)
+    work_tree_list.allow_settings(str(path), path.read_bytes())
+    work_tree_list.allow_store(store)
     assert Shell(origin).run("lock", "list").status == 0
     git(origin, "checkout", "-qb", "evil")
     git(origin, "rm", "-q", ".interlock/config.toml")
@@ -246,8 +246,8 @@ def test_settings_that_a_commit_removes_are_a_change_that_has_to_be_allowed(orig
 
 def test_older_settings_of_a_file_are_a_change_too(origin: Path) -> None:
     path = configured(origin, "# one\n")
-    work_tree.allow_settings(str(path), b"# one\n")
-    work_tree.allow_settings(str(path), b"# two\n")
+    work_tree_list.allow_settings(str(path), b"# one\n")
+    work_tree_list.allow_settings(str(path), b"# two\n")
     with pytest.raises(NotAllowedYet):
         work_tree.allowed_settings(str(path))
 
@@ -315,8 +315,8 @@ def test_settings_below_that_a_commit_removes_are_a_change_too(origin: Path) -> 
         assert Shell(origin).run("init", *words).status == 0
     (origin / "sub").mkdir()
     path = configured(origin / "sub", f'store = "{store}"\n')
-    work_tree.allow_settings(str(path), path.read_bytes())
-    work_tree.allow_store(store)
+    work_tree_list.allow_settings(str(path), path.read_bytes())
+    work_tree_list.allow_store(store)
     assert Shell(origin / "sub").json("store", "info")[1]["path"] == store
     shutil.rmtree(path.parent)
     assert "were removed" in refused(Shell(origin / "sub"))
@@ -329,7 +329,7 @@ def test_settings_of_a_linked_worktree_leave_the_store_where_it_is(origin: Path)
     text = "[lock.'*']\nttl = '2m'\n"
     path = configured(origin, text)
     commit(origin)
-    work_tree.allow_settings(str(path), text.encode())
+    work_tree_list.allow_settings(str(path), text.encode())
     assert Shell(origin).run("init").status == 0
     git(origin, "worktree", "add", "-q", "../side")
     side = Shell(origin.parent / "side")
@@ -371,7 +371,7 @@ def test_a_link_in_the_place_of_the_folder_leads_to_no_other_fleet(
     """The store of another project counts there, and not through a link that a commit holds."""
     assert Shell(origin).run("init").status == 0
     configured(origin, "")
-    work_tree.allow_settings(str(origin / ".interlock" / "config.toml"), b"")
+    work_tree_list.allow_settings(str(origin / ".interlock" / "config.toml"), b"")
     other = tmp_path / "other"
     other.mkdir()
     git(other, "init", "-q")
@@ -485,7 +485,7 @@ def test_a_restore_that_is_killed_leaves_a_store_that_counts(
     place = shop / ".interlock" / "store.db"
     place.unlink()
     shutil.copy(tmp_path / "backup.db", tmp_path / "part")
-    work_tree.allow_next(str(place), str(tmp_path / "part"))
+    work_tree_list.allow_next(str(place), str(tmp_path / "part"))
     with pytest.raises(StoreGone):
         store_location.find_store(str(shop))
     (tmp_path / "part").chmod(0o600)
@@ -579,7 +579,7 @@ def test_without_extended_attributes_the_device_and_the_inode_decide(
     place = origin / ".interlock" / "store.db"
     place.parent.mkdir()
     interlock.connect(place).close()
-    work_tree.allow_store(str(place))
+    work_tree_list.allow_store(str(place))
     assert store_location.find_store(str(origin)) == str(place)
     place.rename(origin / "kept")
     shutil.copy(origin / "kept", place)
@@ -719,7 +719,7 @@ def test_a_store_that_others_may_write_is_refused_though_it_is_allowed(shop: Pat
 @pytest.mark.parametrize("name", ["store.db", "config.toml"])
 def test_a_file_of_another_user_is_refused_for_root_too(shop: Path, name: str) -> None:
     path = configured(shop, "")
-    work_tree.allow_settings(str(path), b"")
+    work_tree_list.allow_settings(str(path), b"")
     assert Shell(shop).run("task", "list").status == 0
     os.chown(shop / ".interlock" / name, 12345, 12345)
     done = Shell(shop).run("task", "list")
@@ -779,13 +779,13 @@ def test_at_a_terminal_doctor_asks_and_a_store_that_is_gone_has_its_ways_named(
 ) -> None:
     assert Shell(origin).run("init").status == 0
     path = configured(origin, "")
-    work_tree.allow_settings(str(path), b"")
+    work_tree_list.allow_settings(str(path), b"")
     path.write_text("# other\n")
     assert "were changed after they were allowed" in refused(Shell(origin))
     status, said = person(origin, "doctor")
     assert (status, said.count("[y/N]")) == (0, 1), said
     shutil.rmtree(origin / ".interlock")
-    work_tree.forget_settings(str(path))
+    work_tree_list.forget_settings(str(path))
     status, said = person(origin, "lock", "list")
     assert status == 4
     for way in ("interlock store restore", "interlock init", "interlock allow"):
@@ -835,7 +835,7 @@ def test_entries_of_what_is_gone_are_pruned(origin: Path, own_list: Path) -> Non
         folder.mkdir()
         assert Shell(folder).run("init").status == 0
         path = configured(folder, f"# {name}\n")
-        work_tree.allow_settings(str(path), path.read_bytes())
+        work_tree_list.allow_settings(str(path), path.read_bytes())
     assert (len(allowed.names("stores")), len(allowed.names("settings"))) == (2, 2)
     (own_list / "stores" / "broken.json").write_text("{")
     shutil.rmtree(origin.parent / "one")
@@ -846,7 +846,7 @@ def test_entries_of_what_is_gone_are_pruned(origin: Path, own_list: Path) -> Non
     unseen = json.loads((own_list / "stores" / f"{allowed.names('stores')[0]}.json").read_text())
     unseen |= {"path": "/proc/self/fdinfo/unseen/.interlock/store.db"}
     (own_list / "stores" / "unseen.json").write_text(json.dumps(unseen))
-    work_tree.forget_gone()
+    work_tree_list.forget_gone()
     assert "unseen" in allowed.names("stores")
 
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -38,7 +37,6 @@ FOLDER, SHARED = FOLDERS = ".interlock", "interlock"
 FILE = "store.db"
 LARGEST = 1 << 14
 """The most bytes of a file with settings."""
-_BESIDE = ("-wal", "-shm", "-journal")
 _LONGEST = 4096
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _PRIME = (1 << 127) - 1
@@ -80,7 +78,7 @@ class StoreEntry:
     def write(self) -> None:
         """Put it on the list."""
         fields = {name: getattr(self, name) for name in self.__slots__}
-        allowed.write(STORES, _name(self.path), msgspec.json.encode(fields))
+        allowed.write(STORES, entry_name(self.path), msgspec.json.encode(fields))
 
 
 # ---- settings -----------------------------------------------------------------------------------
@@ -121,16 +119,16 @@ def allowed_settings(path: str) -> bytes | None:
     data = read_settings(path)
     if data is None and not allowed.has_any(SETTINGS):
         return None
-    path = _canonical(path)
+    path = canonical(path)
     try:
-        known = _settings_of(_root_of(path))
+        known = settings_of(root_of(path))
     except NotAllowed:
         if data is None:  # a list that cannot be used had none
             return None
         raise
     if data is None and path not in known:
         return None
-    if data is not None and _digest(data) in known.values():
+    if data is not None and digest(data) in known.values():
         return data
     what = f"the settings in {foreign(path, _LONGEST)}"
     if data is None:
@@ -144,42 +142,20 @@ def allowed_settings(path: str) -> bytes | None:
     )
 
 
-def allow_settings(path: str, data: bytes | None) -> None:
-    """Let a file with settings count while it holds just this; None if it shall be gone."""
-    path = _canonical(path)
-    root = _root_of(path)
-    files = _settings_of(root)
-    if data is None:
-        files.pop(path, None)
-    else:
-        files[path] = _digest(data)
-    if files:
-        entry = {"path": root, "device": os.stat(root).st_dev, "files": files}
-        allowed.write(SETTINGS, _name(root), msgspec.json.encode(entry))
-    else:
-        allowed.remove(SETTINGS, _name(root))
-
-
-def forget_settings(path: str) -> bool:
-    """Delete the entry of settings; returns whether there was one."""
-    path = _canonical(path)
-    known = path in _settings_of(_root_of(path))
-    allow_settings(path, None)
-    return known
-
-
-def _settings_of(root: str) -> dict[str, str]:
+def settings_of(root: str) -> dict[str, str]:
     """The digests of the settings of a repository, by their paths."""
-    found = _decoded(SETTINGS, _name(root))
+    found = decoded(SETTINGS, entry_name(root))
     return dict(found["files"]) if found is not None and found.get("path") == root else {}
 
 
-def _root_of(path: str) -> str:
+def root_of(path: str) -> str:
+    """The main worktree of a file with settings, whose worktrees share an entry."""
     project = _project_of(path)
     return git_command.main_worktree(project) or project
 
 
-def _digest(data: bytes) -> str:
+def digest(data: bytes) -> str:
+    """The digest of settings."""
     from hashlib import sha256
 
     return sha256(data).hexdigest()
@@ -193,7 +169,7 @@ def require_store(path: str) -> bool:
     if require_counts(path):
         return True
     if is_gone(path):
-        path = _canonical(path)
+        path = canonical(path)
         raise StoreGone(
             f"the store {foreign(path, _LONGEST)}, which was used here, was removed, as a checkout"
             " does with a file that another branch tracks; a person restores a backup, or starts"
@@ -205,11 +181,11 @@ def require_store(path: str) -> bool:
 
 def require_counts(path: str) -> bool:
     """Whether a store stands at a path; raise unless it counts, before anything opens it."""
-    path = _canonical(path)
+    path = canonical(path)
     found = _stat(path)
     if found is None:
         return False
-    entry = _entry(path)
+    entry = entry_of(path)
     if entry is None:
         if not found.st_size:  # of a commit, or an ``init`` was killed: nothing is in it
             return False
@@ -236,14 +212,14 @@ def may_be_store(path: str) -> bool:
 
 def is_gone(path: str) -> bool:
     """Whether a store of this very project stood at a path, and nothing does now."""
-    path = _canonical(path)
+    path = canonical(path)
     if _stat(path) is not None:
         return False
     try:
-        entry = _entry(path)
+        entry = entry_of(path)
     except NotAllowed:  # a list that cannot be used had none
         return False
-    return entry is not None and _project(path) == entry.project
+    return entry is not None and project_inode(path) == entry.project
 
 
 def require_not_replaced(path: str, *, create: bool) -> None:
@@ -252,13 +228,13 @@ def require_not_replaced(path: str, *, create: bool) -> None:
     A file elsewhere counts by the user's word alone.  ``create`` if the caller makes a store where
     none is.
     """
-    path = _canonical(path)
+    path = canonical(path)
     if os.path.basename(os.path.dirname(path)) not in FOLDERS:
         return
     try:
         replaced = is_replaced(path)
-        if create and _stat(path) is None:
-            forget_store(path)
+        if create and _stat(path) is None and entry_of(path) is not None:
+            allowed.remove(STORES, entry_name(path))
     except NotAllowed:  # the list cannot be used, and is not asked for more
         return
     if replaced:
@@ -267,115 +243,14 @@ def require_not_replaced(path: str, *, create: bool) -> None:
 
 def is_replaced(path: str) -> bool:
     """Whether another file stands at a path than the one that was allowed there."""
-    path = _canonical(path)
-    entry, found = _entry(path), _stat(path)
+    path = canonical(path)
+    entry, found = entry_of(path), _stat(path)
     return entry is not None and found is not None and not _is_that(entry, found, path)
 
 
-def allow_store(path: str) -> None:
-    """Let the file that stands at a path now count as a store, with what SQLite has beside it.
-
-    A mark that it has stays: should this end between two steps, the entry still fits the file.
-    """
-    forget_gone()
-    path = _canonical(path)
-    found, real = os.stat(path), os.path.realpath(path)
-    if _log_is_gone(real):
-        with suppress(FileNotFoundError):
-            os.unlink(f"{real}-shm")
-    before = file_mark.read(real) or ""
-    try:
-        StoreEntry(
-            path=path,
-            device=found.st_dev,
-            inode=found.st_ino,
-            born=_born(found),
-            mark=_marked(real, before),
-            project=_project(path),
-        ).write()
-    except NotAllowed:
-        if not before:
-            for suffix in ("", *_BESIDE):
-                file_mark.remove(real + suffix)
-        raise
-
-
-def allow_next(path: str, file: str) -> None:
-    """Let a file count as the store at a path as soon as it stands there."""
-    path = _canonical(path)
-    entry = _entry(path) or StoreEntry(path=path, project=_project(path))
-    entry.mark = _marked(file, entry.mark)
-    entry.coming = os.stat(file).st_ino
-    entry.write()
-
-
-def _marked(path: str, mark: str) -> str:
-    """Give a file this mark, or a new one; empty where the file system has none."""
-    mark = mark or os.urandom(16).hex()
-    # Before the file, since SQLite may have them open; and after it, since it may just make them.
-    for suffix in (*_BESIDE, "", *_BESIDE):
-        if not file_mark.write(path + suffix, mark) and not suffix:
-            return ""
-    return mark
-
-
-def wrong_beside(path: str) -> str:
-    """Why a store is refused for what SQLite takes for a part of it; empty if it is not."""
-    real = os.path.realpath(path)
-    mark = file_mark.read(real)
-    for name in (real + suffix for suffix in _BESIDE):
-        if mark and file_mark.read(name) not in (None, mark):
-            tracked = ", and git tracks it" if is_tracked(name) else ""
-            return f"{name} was not made by Interlock{tracked}; it becomes a part of the store"
-    return "its log was removed: the last commits may be lost" if _log_is_gone(real) else ""
-
-
-def _log_is_gone(real: str) -> bool:
-    """Whether foreign hands removed a log: SQLite deletes the index first."""
-    return os.path.lexists(f"{real}-shm") and not os.path.lexists(f"{real}-wal")
-
-
-def forget_gone() -> None:
-    """Delete the entries of files that are gone; what cannot be seen from here stays.
-
-    The store of a project that is still there keeps its entry: ``require_store`` needs it.
-    """
-    for kind in (STORES, SETTINGS):
-        for name in allowed.names(kind):
-            entry = _decoded(kind, name)
-            path = str(entry["path"]) if entry is not None else ""
-            kept = os.path.basename(os.path.dirname(path)) in FOLDERS and kind == STORES
-            if entry is None or (
-                _surely_gone(path, entry.get("device"))
-                and not (kept and _project(path) == entry.get("project"))
-            ):
-                allowed.remove(kind, name)
-
-
-def _surely_gone(path: str, device: object) -> bool:
-    """Whether nothing stands at a path, where the file system of then would show it."""
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        while not os.path.lexists(path):
-            path = os.path.dirname(path)
-        return os.lstat(path).st_dev == device
-    except OSError:
-        pass
-    return False
-
-
-def forget_store(path: str) -> bool:
-    """Delete the entry of a store; returns whether there was one."""
-    path = _canonical(path)
-    if _entry(path) is None:
-        return False
-    allowed.remove(STORES, _name(path))
-    return True
-
-
-def _entry(path: str) -> StoreEntry | None:
-    found = _decoded(STORES, _name(path))
+def entry_of(path: str) -> StoreEntry | None:
+    """The entry of the store at a path, which is canonical; None if there is none."""
+    found = decoded(STORES, entry_name(path))
     if found is None or found.get("path") != path:
         return None
     try:
@@ -384,7 +259,7 @@ def _entry(path: str) -> StoreEntry | None:
         return None
 
 
-def _decoded(kind: str, name: str) -> dict[str, Any] | None:
+def decoded(kind: str, name: str) -> dict[str, Any] | None:
     """An entry of the list; None if there is none, or if it is damaged: then it allows nothing."""
     found = allowed.read(kind, name)
     try:
@@ -394,7 +269,7 @@ def _decoded(kind: str, name: str) -> dict[str, Any] | None:
     return entry if isinstance(entry, dict) and isinstance(entry.get("path"), str) else None
 
 
-def _name(path: str) -> str:
+def entry_name(path: str) -> str:
     """The name of the entry of a path; a hash would be one more import for each command."""
     return f"{int.from_bytes(os.fsencode(path), 'big') % _PRIME:032x}"
 
@@ -404,7 +279,7 @@ def _is_that(entry: StoreEntry, found: os.stat_result, path: str) -> bool:
         return False
     if found.st_ino == entry.coming:
         return True
-    if (found.st_ino, _born(found)) != (entry.inode, entry.born):
+    if (found.st_ino, born(found)) != (entry.inode, entry.born):
         return False
     # Some file systems number their devices again at each boot.
     return bool(entry.mark) or found.st_dev == entry.device
@@ -422,13 +297,13 @@ def _project_of(path: str) -> str:
     return os.path.realpath(os.path.dirname(os.path.dirname(os.path.abspath(path))))
 
 
-def _canonical(path: str) -> str:
+def canonical(path: str) -> str:
     """One name for a store, however its project was reached."""
     folder, name = os.path.split(os.path.abspath(path))
     return os.path.join(_project_of(path), os.path.basename(folder), name)
 
 
-def _project(path: str) -> int:
+def project_inode(path: str) -> int:
     """The inode of the folder around the folder of a store; 0 if there is none."""
     found = _stat(_project_of(path))
     return 0 if found is None else found.st_ino
@@ -441,7 +316,8 @@ def _stat(path: str) -> os.stat_result | None:
         return None
 
 
-def _born(found: os.stat_result) -> float:
+def born(found: os.stat_result) -> float:
+    """When a file was made; 0 where the system does not know it."""
     return float(getattr(found, "st_birthtime", 0.0))
 
 
@@ -464,19 +340,3 @@ def _user(number: int) -> str:
         return getpwuid(number).pw_name
     except KeyError:
         return str(number)
-
-
-def is_tracked(path: str) -> bool:
-    """Whether git tracks a file of a work tree."""
-    import subprocess
-
-    folder = os.path.dirname(path)
-    if not git_command.root_of(folder):
-        return False
-    words = git_command.command("ls-files", "--error-unmatch", "--", path, folder=folder)
-    environment = git_command.environment()
-    try:
-        done = subprocess.run(words, env=environment, capture_output=True, check=False)  # noqa: S603
-    except OSError:
-        return False
-    return done.returncode == 0

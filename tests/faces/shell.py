@@ -26,7 +26,7 @@ from tests.forks import template
 from tests.schemas import check_output
 
 import interlock
-from interlock import work_tree
+from interlock import work_tree_list
 from interlock.faces.cli import command
 
 COMMAND = [sys.executable, "-m", "interlock"]
@@ -144,7 +144,7 @@ class Shell:
         path = self.folder / ".interlock" / "config.toml"
         path.parent.mkdir(mode=0o700, exist_ok=True)
         path.write_text(text)
-        work_tree.allow_settings(str(path), text.encode())
+        work_tree_list.allow_settings(str(path), text.encode())
         return path
 
     def allow_in(self, folder: Path) -> None:

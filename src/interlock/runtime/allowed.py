@@ -49,7 +49,8 @@ def read(kind: str, name: str) -> tuple[bytes, float] | None:
 
     What is no file there is an entry without content.
     """
-    if _is_missing(path_of(kind, name)):
+    path = path_of(kind, name)
+    if _is_missing(path):
         return None
     with _reading(kind) as folder:
         if folder is None:
@@ -59,7 +60,7 @@ def read(kind: str, name: str) -> tuple[bytes, float] | None:
         except FileNotFoundError:
             return None
         try:
-            found = _trust(file, path_of(kind, name))
+            found = _trust(file, path)
             data = os.read(file, _LARGEST) if stat.S_ISREG(found.st_mode) else b""
         finally:
             os.close(file)
@@ -124,13 +125,14 @@ def names(kind: str) -> list[str]:
 def _reading(kind: str) -> Iterator[int | None]:
     """A folder of the list, open and trusted; None if there is none."""
     with _refusing():
+        path = place()
         try:
-            base = os.open(place(), os.O_RDONLY | os.O_DIRECTORY)
+            base = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
             yield None
             return
         try:
-            folder = _inner(base, kind)
+            folder = _inner(base, path, kind)
         finally:
             os.close(base)
         try:
@@ -140,14 +142,14 @@ def _reading(kind: str) -> Iterator[int | None]:
                 os.close(folder)
 
 
-def _inner(base: int, kind: str) -> int | None:
-    _trust(base, place())
+def _inner(base: int, path: str, kind: str) -> int | None:
+    _trust(base, path)
     try:
         folder = os.open(kind, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=base)
     except FileNotFoundError:
         return None
     try:
-        _trust(folder, os.path.join(place(), kind))
+        _trust(folder, os.path.join(path, kind))
     except NotAllowed:
         os.close(folder)
         raise

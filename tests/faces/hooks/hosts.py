@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import interlock
-from interlock import work_tree
+from interlock import work_tree_list
 from interlock.faces.hooks.hosts import HOSTS
 from interlock.faces.hooks.main import answered
 
@@ -37,7 +37,7 @@ def repository(root: Path) -> Path:
     git(root, "commit", "-qm", "first")
     (root / ".interlock").mkdir(mode=0o700)
     interlock.connect(f"{root}/.interlock/store.db").close()
-    work_tree.allow_store(f"{root}/.interlock/store.db")
+    work_tree_list.allow_store(f"{root}/.interlock/store.db")
     return root
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.faces.hooks.hosts import ONE, event, git, send, shop
 
 import interlock
-from interlock import work_tree
+from interlock import work_tree_list
 from interlock.faces.cli.command import run as command
 from interlock.faces.hooks.doctor import hook_findings
 from interlock.faces.hooks.git import script
@@ -200,7 +200,7 @@ def test_doctor_tries_the_git_hooks_before_the_first_commit(
     monkeypatch.chdir(empty)
     (empty / ".interlock").mkdir(mode=0o700)
     interlock.connect(f"{empty}/.interlock/store.db").close()
-    work_tree.allow_store(f"{empty}/.interlock/store.db")
+    work_tree_list.allow_store(f"{empty}/.interlock/store.db")
     Setup("git", remove=False).write()
     assert [verdict for verdict, _ in git_findings(empty)] == ["ok", "ok"]
 

@@ -15,7 +15,7 @@ import pytest
 from tests.processes.helpers import ProcessGroup
 from tests.stores.sqlite.store_programs import increase, put
 
-from interlock import file_mark, work_tree
+from interlock import file_mark, work_tree_list
 from interlock.errors import StoreGone, StoreMissing, StoreUnsuitable
 from interlock.stores.sqlite import SQLiteStore, backup, files
 
@@ -25,7 +25,7 @@ def marked(path: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """A store with a mark, and a key of its own."""
     monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}/state")
     with_key(path)
-    work_tree.allow_store(path)
+    work_tree_list.allow_store(path)
     if not file_mark.read(path):
         pytest.skip("no extended attributes here")
     return path
@@ -139,7 +139,7 @@ def test_a_log_that_was_removed_from_a_live_store_is_named(
         assert caught.value.path == marked
     assert not os.path.exists(f"{marked}-wal")
     before = file_mark.read(marked)
-    work_tree.allow_store(marked)
+    work_tree_list.allow_store(marked)
     assert file_mark.read(marked) == before
     assert keys(marked) == {"k/own"}
 
@@ -153,7 +153,7 @@ def test_a_backup_replaces_a_store_whose_log_was_removed(marked: str, tmp_path: 
     with pytest.raises(StoreGone):
         backup.back_up(marked, str(tmp_path / "second.db"))
     backup.restore(marked, copy, force=True, before=lambda _: None)
-    work_tree.allow_store(marked)
+    work_tree_list.allow_store(marked)
     assert keys(marked) == {"k/own"}
 
 
@@ -165,7 +165,7 @@ def test_a_restore_of_a_store_that_is_gone_takes_no_log_in(
     os.unlink(marked)
     shutil.copy(evil, f"{marked}-wal")
     backup.restore(marked, copy, before=lambda _: None)
-    work_tree.allow_store(marked)
+    work_tree_list.allow_store(marked)
     assert keys(marked) == {"k/own"}
 
 
@@ -229,7 +229,7 @@ def test_a_store_that_a_restore_left_without_a_log_gets_one_with_a_mark(marked: 
 def test_a_store_that_gets_its_mark_while_it_is_open_goes_on(path: str) -> None:
     with_key(path)
     store = SQLiteStore(path)
-    work_tree.allow_store(path)
+    work_tree_list.allow_store(path)
     assert keys(path) == {"k/own"}
     assert store.transact(increase)
     store.close()
@@ -288,7 +288,7 @@ def test_without_extended_attributes_nothing_is_refused(
     monkeypatch.setattr(os, "setxattr", no)
     monkeypatch.setattr(os, "getxattr", no)
     with_key(path)
-    work_tree.allow_store(path)
+    work_tree_list.allow_store(path)
     other = apsw.Connection(path)
     other.pragma("user_version")
     assert keys(path) == {"k/own"}

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from interlock import store_location, work_tree
+from interlock import store_location, work_tree, work_tree_list
 from interlock.core.safe_text import foreign, printable
 from interlock.core.validate import span
 from interlock.errors import NotAllowed, NotAllowedYet, StoreGone
@@ -41,11 +41,11 @@ class Unallowed(NamedTuple):
     def allow(self) -> None:
         """Let it count as it was shown."""
         if os.path.basename(self.path) == FILE:
-            work_tree.allow_settings(self.path, self.data)
+            work_tree_list.allow_settings(self.path, self.data)
         elif self.facts is None:
-            work_tree.forget_store(self.path)
+            work_tree_list.forget_store(self.path)
         elif os.path.samestat(os.stat(self.path), self.facts):
-            work_tree.allow_store(self.path)
+            work_tree_list.allow_store(self.path)
         else:
             raise NotAllowed(f"{foreign(self.path)} was replaced after you looked; look again")
 
@@ -57,7 +57,7 @@ def allow(parsed: Parsed) -> int:
     if request.remove:
         return answer(parsed, WorkTreeDenied(folder=folder, files=tuple(_removed(folder))))
     require_person()
-    work_tree.forget_gone()
+    work_tree_list.forget_gone()
     return answer(parsed, WorkTreeAllowed(folder=folder, files=tuple(_asked_for(folder))))
 
 
@@ -137,7 +137,9 @@ def unallowed(folder: str) -> Unallowed | None:
             except StoreGone:
                 return Unallowed(store, None)
             if found:
-                return Unallowed(store, os.stat(store)) if work_tree.wrong_beside(store) else None
+                return (
+                    Unallowed(store, os.stat(store)) if work_tree_list.wrong_beside(store) else None
+                )
         if url is not None:
             return None
     return None
@@ -147,7 +149,9 @@ def _shown(each: Unallowed) -> str:
     path = foreign(each.path, _LONGEST_LINE)
     if each.facts is None:
         return f"{path} counted here, and was removed: nothing is in its place\n"
-    tracked = "; git tracks it, so a commit wrote it" if work_tree.is_tracked(each.path) else ""
+    tracked = (
+        "; git tracks it, so a commit wrote it" if work_tree_list.is_tracked(each.path) else ""
+    )
     if each.data is not None:
         lines = each.data.decode("utf-8", "replace").splitlines()
         if len(lines) > _MOST_LINES or max(map(len, lines), default=0) > _LONGEST_LINE:
@@ -159,7 +163,7 @@ def _shown(each: Unallowed) -> str:
         return "\n".join([f"settings {path}{tracked}:", *shown]) + "\n"
     age = span(max(time.time() - each.facts.st_mtime, 0))
     facts = f"{each.facts.st_size} bytes, changed {age} ago"
-    beside = work_tree.wrong_beside(each.path)
+    beside = work_tree_list.wrong_beside(each.path)
     other = f"; {printable(beside)}" if beside else ""
     if work_tree.is_replaced(each.path):
         other += "; it is another file than the store that was used here: it was replaced"
@@ -169,8 +173,8 @@ def _shown(each: Unallowed) -> str:
 def _removed(folder: str) -> Iterator[str]:
     for place in store_location.places(folder):
         path = os.path.join(place, FILE)
-        if work_tree.forget_settings(path):
+        if work_tree_list.forget_settings(path):
             yield path
         path = os.path.join(place, work_tree.FILE)
-        if work_tree.forget_store(path):
+        if work_tree_list.forget_store(path):
             yield path

@@ -14,7 +14,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from interlock import store_location, stores, work_tree
+from interlock import store_location, stores
 from interlock.core import keys, validate
 from interlock.core.safe_text import foreign, printable
 from interlock.core.wait import AGENT_CALLER, NAMED_CALLER, SESSION_CALLER
@@ -129,8 +129,10 @@ def opened(
 
 def allow_store(path: str) -> None:
     """Put a store that a command made on the list of what this user allowed."""
+    from interlock import work_tree_list
+
     try:
-        work_tree.allow_store(path)
+        work_tree_list.allow_store(path)
     except NotAllowed as error:
         note(
             f"{error}; until a person has allowed this store, commands find it only by its name:"

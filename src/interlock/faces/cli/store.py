@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
-from interlock import store_location, work_tree
+from interlock import store_location, work_tree, work_tree_list
 from interlock.client_setup import entry_signer
 from interlock.errors import BadInput, NotAllowed, StoreGone, StoreTrouble
 from interlock.faces.cli.command import answer, note
@@ -170,7 +170,7 @@ def restore(parsed: Parsed) -> int:
     def before(part: Store) -> None:
         record_restore(part, path, store, signer=signer)
         with suppress(NotAllowed):  # it is said below
-            work_tree.allow_next(store, str(part.path))  # type: ignore[attr-defined]
+            work_tree_list.allow_next(store, str(part.path))  # type: ignore[attr-defined]
 
     done = restored(store, path, force=request.force, before=before)
     allow_store(store)
