@@ -99,6 +99,8 @@ WAKE_SESSION = "wake/session/"
 TOLD = (WAKE_SESSION, "unread/", "topics/")
 """Changes under these have what their commit wrote, if the engine sends it (``Change.written``)."""
 VOID = b'{"verb":"void"}'
+ALIVE = 1e-6
+"""``expires_in`` of a key of which an engine knows that it lives, and not for how long."""
 ENGINE_KEYS = frozenset({"meta/format", "meta/loaded", "meta/trimmed"})
 """Keys that engines use themselves: they are in no record, and no copy has them."""
 
@@ -121,6 +123,11 @@ class Item(Struct, frozen=True, gc=False):
     hash: str = ""
     expires_in: float | None = None
     omitted: int = 0
+
+    @property
+    def life(self) -> float | None:
+        """``expires_in``, if the engine knows it."""
+        return None if self.expires_in == ALIVE else self.expires_in
 
     @property
     def size(self) -> int:

@@ -30,8 +30,14 @@ PAGE_BYTES = 1_000_000
 """A page of more than this is followed by a smaller one."""
 BYTES_AT_ONCE = 4 * 1024 * 1024
 """Bytes of one answer with values that others wrote, about."""
+_LOOK_AGAIN = 5.0
 OWN_OPERATIONS = 8
 """Operations that the runner adds to a commit, such as the check of its entry."""
+
+
+def life_or(item: Item, allow: Callable[[float], float]) -> float:
+    """How long a liveness key lives, or the time to the next look if the engine does not know."""
+    return allow(_LOOK_AGAIN) if item.life is None else item.life
 
 
 def looked_up(

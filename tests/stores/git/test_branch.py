@@ -6,9 +6,11 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.for_each import for_each
 from tests.stores.git.conftest import Opens, Remote
 
 from interlock.errors import (
@@ -24,6 +26,7 @@ from interlock.store import Put, Range, Store
 from interlock.stores.git import batch, follower
 from interlock.stores.git.batch import BatchHead
 from interlock.testing.conformance.place import there, txn, write
+from interlock.testing.servers import GitHttpServer
 
 HEAD = BatchHead(batch=3, before="x", id="y", host="h", revision=7, dead=("live/a",), trimmed=2)
 
@@ -128,6 +131,82 @@ def test_a_rewritten_history_is_refused_and_the_way_on_works(remote: Remote, hos
     subprocess.run(["sh", "-c", command], check=True, capture_output=True)
     assert there(store, "a").value == b"2"
     write(store, Put("a", b"3"))
+
+
+@pytest.mark.parametrize("batches", [0, 2])
+def test_a_branch_that_became_another_one_is_called_rewritten_by_a_host_that_knows_it(
+    remote: Remote, host: Opens, batches: int
+) -> None:
+    store = host()
+    for number in range(batches):
+        write(store, Put("a", b"%d" % number))
+    other = remote.git("commit-tree", remote.tree([]), "-m", "Code")
+    remote.git("update-ref", "refs/heads/interlock", other)
+    for use in (
+        lambda: store.read("a"),
+        lambda: write(store, Put("a", b"x")),
+        lambda: host().read(),
+    ):
+        with pytest.raises(StoreDamaged, match="was rewritten"):
+            use()
+    with pytest.raises(StoreDamaged) as refused:
+        store.read("a")
+    assert "branch of its own" not in str(refused.value)
+    command = str(refused.value).partition("put it back: ")[2].partition(";")[0]
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+    write(store, Put("b", b"1"))
+    assert there(host("b"), "b").value == b"1"
+
+
+def cut_off(ref: Path) -> None:
+    ref.write_bytes(b"")
+
+
+def nothing_there(ref: Path) -> None:
+    ref.write_bytes(b"\0" * 41)
+
+
+def something_else(ref: Path) -> None:
+    ref.write_text("garbage\n")
+
+
+def object_that_is_gone(ref: Path) -> None:
+    ref.write_text("1" * 40 + "\n")
+
+
+def not_a_commit(ref: Path) -> None:
+    git = ["git", f"--git-dir={ref.parents[2]}", "hash-object", "-w", "--stdin"]
+    done = subprocess.run(git, input=b"x", check=True, capture_output=True)
+    ref.write_bytes(done.stdout)
+
+
+@for_each("ruin", [cut_off, nothing_there, something_else, object_that_is_gone, not_a_commit])
+def test_a_ref_that_is_damaged_is_named_as_that_and_can_be_put_back(
+    remote: Remote, host: Opens, ruin: Callable[[Path], None]
+) -> None:
+    store = host(patience=1.0)
+    write(store, Put("a", b"1"))
+    ruin(remote.path / "refs/heads/interlock")
+    with pytest.raises(StoreDamaged, match="run a command on a host that has seen it"):
+        host("b")
+    with pytest.raises(StoreDamaged, match="is damaged"):
+        write(store, Put("a", b"x"))
+    with pytest.raises(StoreDamaged, match="is damaged") as refused:
+        store.read("a")
+    assert "does not answer" not in str(refused.value)
+    command = str(refused.value).partition("put it back: ")[2]
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+    assert there(store, "a").value == b"1"
+    write(store, Put("a", b"2"))
+    assert there(host("c"), "a").value == b"2"
+
+
+def test_a_damaged_ref_of_a_server_is_removed_there(http: GitHttpServer, host: Opens) -> None:
+    store = host(url=http.url(), patience=1.0)
+    write(store, Put("a", b"1"))
+    (Path(http.repository()) / "refs/heads/interlock").write_text("1" * 40 + "\n")
+    with pytest.raises(StoreDamaged, match="on its server: git update-ref -d refs/heads/interlock"):
+        store.read("a")
 
 
 def test_a_fork_of_the_history_is_refused(remote: Remote, host: Opens) -> None:

@@ -100,7 +100,7 @@ def seconds_silent(reports: Iterable[Report], now: float) -> Op[dict[str, float]
     """Seconds since the last sign of life, by session."""
     wanted = {keys.report_live(each.session): each for each in reports}
     signs = yield from looked_up(wanted, times=True)
-    left = {key: None if item is None else item.expires_in for key, item in signs.items()}
+    left = {key: None if item is None else item.life for key, item in signs.items()}
     return {
         each.session: report_rules.seconds_silent(each, left[key], now)
         for key, each in wanted.items()
@@ -152,7 +152,7 @@ def _held_things(runner: Runner) -> Op[dict[str, list[str]]]:
 
 def _agent(session: Session, live: Item | None, holds: Iterable[str], now: float) -> Agent:
     """A session; the used part of its ttl gives the time of its last renewal."""
-    left = None if live is None else live.expires_in
+    left = None if live is None else live.life
     beat = None if live is None or left is None else round(now - _since_beat(session, live), 3)
     return Agent(
         agent=session.agent,

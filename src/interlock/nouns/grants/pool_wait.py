@@ -36,7 +36,6 @@ from interlock.nouns.grants.pool_reader import PoolReader, decide_on, decode_poo
 from interlock.nouns.grants.request import GrantRequest, RequestStatus
 from interlock.nouns.grants.service import (
     GrantService,
-    expires_in,
     measured,
     recalled,
     timed,
@@ -58,7 +57,7 @@ from interlock.runtime.wait_graph import (
     glanced,
 )
 from interlock.steps import NextChanges, Op, OpenWatch, Read
-from interlock.store import Change, Item, Resync, Snapshot
+from interlock.store import ALIVE, Change, Item, Resync, Snapshot
 
 if TYPE_CHECKING:
     from interlock.nouns.grants.guarded import GrantGate
@@ -218,8 +217,9 @@ class PoolWait:
         place = max([place for _, place in queues])
         allow = self._runner.capabilities.allow
         soonest = allow(_LONGEST_SLEEP)  # the grant of a pipeline never expires
-        if live:
-            soonest = max(expires_in(live) or 0.0, self._runner.capabilities.grain / 4)
+        known = [item.life or 0.0 for item in live.values() if item and item.expires_in != ALIVE]
+        if known:
+            soonest = max(min(known), self._runner.capabilities.grain / 4)
         lapse = soonest + place * allow(_BEHIND_EACH_OTHER) + 0.001
         return min(lapse, allow(_SLEEP) * (1 + place / 2), allow(_LONGEST_SLEEP))
 

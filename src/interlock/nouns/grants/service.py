@@ -498,8 +498,8 @@ def break_notes(thing: str) -> ReadOp[list[BreakNote]]:
 
 
 def expires_in(items: Mapping[str, Item | None]) -> float | None:
-    """The least time left; None if one of them is gone."""
-    times = [0.0 if item is None else item.expires_in or 0.0 for item in items.values()]
+    """The least time left; None if one of them is gone, or it is not known."""
+    times = [0.0 if item is None else item.life or 0.0 for item in items.values()]
     return min(times, default=0.0) or None
 
 

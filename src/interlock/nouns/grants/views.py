@@ -56,8 +56,9 @@ class LivePool(Struct, frozen=True):
     def expires_in(self) -> float | None:
         """How long until the first holder may expire."""
         items = [self.live[key] for grant in self.grants for key in grant.live]
-        times = [item.expires_in for item in items if item and item.expires_in is not None]
-        return min(times, default=None)
+        alive = [item for item in items if item and item.expires_in is not None]
+        times = [item.life for item in alive if item.life is not None]
+        return min(times, default=None) if len(times) == len(alive) else None
 
     def alive(self, grant: Grant) -> bool:
         """Whether a grant lives."""

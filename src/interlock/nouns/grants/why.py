@@ -87,7 +87,12 @@ def _clear(grant: Grant, live: LivePool) -> str:
     """Who ends a grant; that of a pipeline never expires."""
     if pipeline := _pipeline(grant):
         return f"{foreign(pipeline)} leaves its phase, or ends"
-    return f"{foreign(grant.agent)} releases it, or does not renew it for {span(live.expires_in)}"
+    return f"{foreign(grant.agent)} releases it, or does not renew it{_for(live)}"
+
+
+def _for(live: LivePool) -> str:
+    """How long a holder may go without a renewal, if that is known."""
+    return "" if live.expires_in is None else f" for {span(live.expires_in)}"
 
 
 def semaphore(context: Context, name: str) -> Op[Why]:
@@ -106,9 +111,9 @@ def semaphore(context: Context, name: str) -> Op[Why]:
         why = yield from _room(context.runner, thing, live)
     else:
         because = f"all {live.pool.capacity} slots are held: {holders(live.grants)}"
-        lapses = live.expires_in is not None
+        lapses = any(grant.live for grant in live.grants)
         clear = "one of them releases"
-        clear += f", or does not renew for {span(live.expires_in)}" if lapses else ""
+        clear += f", or does not renew{_for(live)}" if lapses else ""
         why = yield from _blocked(context.runner, thing, live, because, clear)
     return (yield from _with_more(context.runner, why))
 

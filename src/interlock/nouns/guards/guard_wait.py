@@ -46,7 +46,7 @@ from interlock.runtime.identity import Actor
 from interlock.runtime.reads import ReadBeforeWait, read_before_wait, readable
 from interlock.runtime.wait_graph import WaitTarget, WaitTargets, glanced
 from interlock.steps import NextChanges, Op, OpenWatch, Pause
-from interlock.store import Change, Item, Resync, Watch
+from interlock.store import ALIVE, Change, Item, Resync, Watch
 
 FIRST_LOOK = 1.0
 """Seconds until this host looks at the outside again for the first time."""
@@ -292,8 +292,8 @@ def _lifetimes(needs: Iterable[c.FactNeed], items: Mapping[str, Item | None]) ->
         pool = None if item is None or isinstance(need, c.PipelineNeed) else readable_pool(item, 0)
         for grant in () if pool is None else pool.grants:
             live = [items.get(key) for key in grant.live]
-            times = [each.expires_in or 0.0 for each in live if each is not None]
-            if len(times) == len(live) and times:  # an expired one does not count any more
+            times = [each.life or 0.0 for each in live if each and each.expires_in != ALIVE]
+            if None not in live and times:  # an expired one does not count any more
                 yield min(times)
 
 

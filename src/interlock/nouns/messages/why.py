@@ -58,13 +58,14 @@ def query(context: Context, id_: str) -> Op[Why]:
         return why(
             because="it has expired, and its asker is gone", clear="run 'interlock maintain'"
         )
+    soon = "" if left.life is None else f" in {span(left.life)}"
     answers = (
         found.to if not found.to.startswith(ABLE) else f"an agent that can {foreign(found.to[1:])}"
     )
     return why(
         because=f"{foreign(found.agent)} asked {answers}, {(yield from _presence(found))}",
-        clear=f"{answers} answers, or its time is up in {span(left.expires_in)}",
-        expires_in=None if left.expires_in is None else round(left.expires_in, 3),
+        clear=f"{answers} answers, or its time is up{soon}",
+        expires_in=None if left.life is None else round(left.life, 3),
         leads_to=() if found.to.startswith(ABLE) else (f"agent/{found.to}",),
     )
 

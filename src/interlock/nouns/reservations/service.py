@@ -307,4 +307,4 @@ class ReservationService:
         """A conflict with the time that its holder lives at least."""
         first = outcome.conflicts[0].id if outcome.conflicts else ""
         item = (yield Read(keys.live(first), times=True))[keys.live(first)] if first else None
-        return outcome if item is None else replace(outcome, expires_in=item.expires_in)
+        return outcome if item is None else replace(outcome, expires_in=item.life)

@@ -157,7 +157,7 @@ def _view(listed: Listed, live: Item | None) -> r.ReservationView:
         shared=each.shared,
         since=each.since,
         token=None if queued else listed.token,
-        expires_in=None if live is None else live.expires_in,
+        expires_in=None if live is None else live.life,
         reason=each.reason,
         worktree=each.tree,
         session=each.session,
@@ -305,7 +305,7 @@ def _explained(
         f" interlock unreserve {quote(first.pattern)} --holder {quote(first.agent)} --reason WHY",
         by=", ".join(dict.fromkeys(each.agent for each in holding)),
         since=first.since,
-        expires_in=None if item is None else item.expires_in,
+        expires_in=None if item is None else item.life,
         waiters=tuple(Queued(agent=each.agent, weight=1, since=each.since) for each in waiting),
         state="reserved" if holding else "free",
     )

@@ -118,7 +118,7 @@ class ReservationWait:
         if not found or stale:
             yield from self._service.reclaim(self._actor, repository, stale)
             return None
-        return min([item.expires_in or 1.0 for item in items.values() if item], default=1.0)
+        return min([item.life or 1.0 for item in items.values() if item], default=1.0)
 
     def _give_up(self, queued: r.ReservationQueued) -> Op[r.ReserveOutcome]:
         """The time is up: keep the place in the queue, or leave it."""

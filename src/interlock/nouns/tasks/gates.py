@@ -11,7 +11,7 @@ look first: evidence from before the work proves nothing about it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -43,7 +43,7 @@ from interlock.nouns.tasks.task import Claimant
 from interlock.nouns.tasks.task_reader import TaskReader, decode_status
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import outside, readable
+from interlock.runtime.reads import life_or, outside, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import Op, Read
 from interlock.store import LIVE, Snapshot
@@ -218,7 +218,9 @@ def check_some(runner: Runner, actor: Actor, tasks: Iterable[str]) -> Op[tuple[i
     soonest: float | None = None
     for task in tasks:
         try:
-            decision, left = yield from _timed(move_on(runner, base, task))
+            decision, left = yield from _timed(
+                move_on(runner, base, task), runner.capabilities.allow
+            )
             if decision.changes:
                 outcome = yield from check_again(runner, actor, task)
                 moved += isinstance(outcome, Moved)
@@ -229,7 +231,7 @@ def check_some(runner: Runner, actor: Actor, tasks: Iterable[str]) -> Op[tuple[i
     return moved, soonest
 
 
-def _timed(reading: ReadOp[T]) -> Op[tuple[T, float | None]]:
+def _timed(reading: ReadOp[T], allow: Callable[[float], float]) -> Op[tuple[T, float | None]]:
     """Run the reads of a decision outside of one, and find out which liveness ends first."""
     soonest: float | None = None
     try:
@@ -239,7 +241,8 @@ def _timed(reading: ReadOp[T]) -> Op[tuple[T, float | None]]:
             snapshot: Snapshot = yield Read(*refs, times=timed)
             for key, item in snapshot.items.items() if timed else ():
                 if key.startswith(LIVE) and item is not None and item.expires_in is not None:
-                    soonest = item.expires_in if soonest is None else min(soonest, item.expires_in)
+                    left = life_or(item, allow)
+                    soonest = left if soonest is None else min(soonest, left)
             refs = reading.send(snapshot)
     except StopIteration as done:
         return done.value, soonest

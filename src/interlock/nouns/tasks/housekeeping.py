@@ -41,7 +41,7 @@ from interlock.nouns.tasks.task_reader import (
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import Pages, every, looked_up, readable
+from interlock.runtime.reads import Pages, every, life_or, looked_up, readable
 from interlock.runtime.runner import Decided, Runner
 from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
@@ -191,7 +191,10 @@ class TaskHousekeeping:
         """The entries of claims whose worker is lost; also plans the next look."""
         rests = rest_keys(due)
         live = yield from looked_up([*liveness_keys(claims), *rests.values()], times=True)
-        left = [item.expires_in for item in live.values() if item and item.expires_in is not None]
+        allow = self._runner.capabilities.allow
+        left = [
+            life_or(item, allow) for item in live.values() if item and item.expires_in is not None
+        ]
         now = self.wall()
         moments = [keys.due_at(item.key) - now for item in due if item.key not in rests]
         soonest = min([*left, *moments], default=None)

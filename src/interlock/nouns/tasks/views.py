@@ -172,7 +172,8 @@ def _with_liveness(
 ) -> TaskSnapshot:
     due = "" if task.status is None else task.status.due
     if due in rests:
-        return replace(task, left=_shortest_life([live[rests[due]]]) or 0.0)
+        rest = live[rests[due]]
+        return replace(task, left=rest.expires_in if rest else 0.0)
     if due:
         return replace(task, left=max(0.0, keys.due_at(due) - now))
     if task.claim is None:
@@ -182,7 +183,7 @@ def _with_liveness(
 
 
 def _shortest_life(items: Iterable[Item | None]) -> float | None:
-    return min([i.expires_in for i in items if i and i.expires_in is not None], default=None)
+    return min([i.life for i in items if i and i.life is not None], default=None)
 
 
 def read_snapshots(

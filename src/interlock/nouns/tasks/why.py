@@ -36,7 +36,7 @@ from interlock.runtime.reads import KEYS_AT_ONCE, looked_up
 from interlock.runtime.runner import Runner
 from interlock.runtime.why import NAMED, Need, Why
 from interlock.steps import Op, Read
-from interlock.store import Item, Range
+from interlock.store import ALIVE, Item, Range
 
 if TYPE_CHECKING:
     from interlock.client_context import Context
@@ -496,7 +496,7 @@ def _running(snapshot: TaskSnapshot, status: TaskStatus, now: float) -> Explanat
         says=f"{foreign(claim.agent)} has worked on it for {span(now - claim.since)}"
         f"{', past its deadline' if late else ''}",
         clear=f"{foreign(claim.agent)} completes {foreign(snapshot.task)},"
-        f" or does not renew it for {span(snapshot.left)}",
+        f" or does not renew it{f' for {span(snapshot.left)}' if snapshot.left else ''}",
         by=claim.agent,
         since=claim.since,
         expires_in=None if snapshot.left is None else round(snapshot.left, 3),
@@ -528,7 +528,8 @@ def _pending(snapshot: TaskSnapshot, status: TaskStatus, now: float, able: Able)
     says = f"it must not begin for {span(snapshot.left)}"
     if status.attempts:
         why = f" ({foreign(status.reason)})" if status.reason else ""
-        says = f"it rests for {span(snapshot.left)} after {_failed(status.attempts)}{why}"
+        rest = "a time" if snapshot.left == ALIVE else span(snapshot.left)
+        says = f"it rests for {rest} after {_failed(status.attempts)}{why}"
     clear = f"its time comes, and {worker} claims {foreign(task)}"
     return Explanation(says=says, clear=clear, since=status.since or None, rank=1)
 

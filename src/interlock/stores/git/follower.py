@@ -126,6 +126,10 @@ class Follower(Writer):
             self.beats.note(refs, began)
             self._replica.commit()
 
+    def note_newest(self, began: int) -> None:
+        """Note that the replica had all that the branch had when git looked."""
+        self._replica.looked = max(self._replica.looked, began)
+
     def look(self, ends: float, *, anyway: bool = False) -> str:
         """Look at the remote, note its beats; returns the commit that the branch is at."""
         began = monotonic()

@@ -12,7 +12,8 @@ local, and every process of the host sees what one of them fetched.
 
 Liveness: the ttl of a key of another host starts when its batch is seen here, so no host ends a key
 early.  ``expires_in`` promises less: another host may have seen the key sooner, and end it sooner,
-by the time since the look before the one that brought it (``lag``).
+by the time since the look before the one that brought it (``lag``).  A host that has not looked for
+longer than that knows only that the key lives (``ALIVE``).
 
 A transaction judges all keys by the moment of its begin.  Keys that expired by then are deleted in
 it and named in its batch.  A transaction that writes nothing is rolled back, so a row stays until a
@@ -33,7 +34,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.errors import InterlockError, StoreDamaged, StoreNewer
-from interlock.store import LIVE, Item, StoreMark, Txn
+from interlock.store import ALIVE, LIVE, Item, StoreMark, Txn
 from interlock.stores.git import batch as batches
 from interlock.stores.git import checkpoint
 from interlock.stores.git.batch import BATCHES, BatchHead, DecodedBatch
@@ -72,7 +73,6 @@ _LAG = "SELECT lag FROM life WHERE key = ?"
 _SET = "INSERT OR REPLACE INTO replica VALUES (?, ?)"
 _LOADED = "SELECT max(value) FROM meta WHERE name = 'loaded'"
 _NEVER = -1
-_LEAST = 1e-6
 
 
 class Position(Struct, frozen=True, kw_only=True):
@@ -178,7 +178,7 @@ def living_item(reader: ReadConnection, row: Row, now: int) -> Item | None:
     if expires <= now:
         return None
     left = (expires - now - int(reader.one(_LAG, (key,))[0])) / NANO
-    return Item(key, value, revision, created, entry, hash_, max(left, _LEAST))
+    return Item(key, value, revision, created, entry, hash_, max(left, ALIVE))
 
 
 class ReplicaConnection(WriteConnection):
@@ -468,6 +468,8 @@ class ReplicaConnection(WriteConnection):
 
     def _replay_all(self, head: str) -> None:
         root = self._repository.root(head)
+        if self.position.head and MARKER not in root:
+            raise self._rewritten(None)
         self._check_format(root)
         last = last_batch(self._repository, root)
         mine = self._batch_file(root, self.position.batch)
@@ -548,11 +550,13 @@ class ReplicaConnection(WriteConnection):
         content = self._repository.file(root, MARKER)
         check_marker(content or b"", self._repository.shown)
 
-    def _rewritten(self, found: int) -> StoreDamaged:
+    def _rewritten(self, found: int | None) -> StoreDamaged:
+        """The error of a branch without what this host has seen; None if it is no store at all."""
         where, mine = self._repository.shown, self.position
+        what = "a commit of no store" if found is None else f"batch {found} without it"
         return StoreDamaged(
             f"the history of {where} was rewritten: this host has seen batch {mine.batch} in commit"
-            f" {mine.head[:12]}, and the branch leads to batch {found} without it; put it back:"
+            f" {mine.head[:12]}, and the branch leads to {what}; put it back:"
             f" {self._repository.way(mine.head)}; or, to accept the loss, stop all agents and"
             f" remove {os.path.dirname(self._repository.path)} on every host"
         )

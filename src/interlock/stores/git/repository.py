@@ -99,6 +99,12 @@ _BROKEN = re.compile(
 )
 """Git says so of a damaged repository, and does not say which one: that of the cache or the remote.
 """
+_DAMAGED = re.compile(
+    "not our ref|object file .* is empty|loose object .* is corrupt|(?<!pack has )bad object"
+    "|broken ref",
+    re.IGNORECASE,
+)
+"""Git says so of a ref that leads nowhere, or to something that cannot be read."""
 
 PushKind = Literal["landed", "there", "lost", "locked", "full", "refused", "unsent", "unknown"]
 
@@ -256,7 +262,10 @@ class Repository:
         if found.code:
             raise self.trouble(found.err)
         rows = (line.split("\t") for line in found.out.decode().splitlines())
-        return {ref: oid for oid, ref in rows}
+        refs = {ref: oid for oid, ref in rows}
+        if refs.get(self.address.ref) == NONE:  # so git shows a ref that it cannot read
+            raise self.damaged("the file of its ref names no commit")
+        return refs
 
     def fetch(self, limit: float, *, shallow: bool = False, seen: str | None = None) -> str:
         """Bring the news of the branch into the cache; returns the commit that it is at.
@@ -266,6 +275,7 @@ class Repository:
         """
         if seen is not None and not shallow and (head := self._bring(seen, limit)):
             return head
+        before = self.commit_of(HEAD)
         depth = ("--depth=1",) if shallow else ()
         flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-show-forced-updates")
         wanted = f"+{self.address.ref}:{HEAD}"
@@ -273,11 +283,24 @@ class Repository:
         found = self.run(*fetch, limit=limit)
         if found.code and ".lock': File exists" in found.err and self._unlock():
             found = self.run(*fetch, limit=limit)
+        if found.code and _DAMAGED.search(found.err):  # or it was packed at this moment
+            found = self.run(*fetch, limit=limit)
         if found.code and _BROKEN.search(found.err):
             self.refuse_broken()
+        if found.code and _DAMAGED.search(found.err):
+            raise self.damaged(last_line(found.err))
         if found.code:
             raise self.trouble(found.err)
-        return self.commit_of(HEAD)
+        return self._fetched(before)
+
+    def _fetched(self, before: str) -> str:
+        """The commit that was fetched; StoreDamaged if it is something else."""
+        found = self.read(HEAD)
+        if found is not None and found.kind != "commit":
+            if before:
+                self.keep(before)
+            raise self.damaged(f"it leads to a {found.kind}")
+        return "" if found is None else found.oid
 
     def _bring(self, seen: str, limit: float) -> str:
         """Bring the news by the process that is kept at the remote; empty if git has to do it."""
@@ -389,6 +412,21 @@ class Repository:
         return StoreAway(
             f"{self.shown} does not answer ({line}); see that it runs and can be reached"
         )
+
+    def damaged(self, why: str) -> StoreDamaged:
+        """The error of a branch that git cannot read at the remote."""
+        ref, place = self.address.ref, shlex.quote(self.address.file)
+        remove = f"git update-ref -d {ref} || rm {ref}"
+        said = f"the branch {self.address.branch} of {self.shown} is damaged ({why}); "
+        if not self.known:
+            return StoreDamaged(said + "run a command on a host that has seen it: that says more")
+        if not self.address.file:
+            return StoreDamaged(
+                f"{said}in the folder of the repository on its server: {remove}; then put the"
+                f" branch back: {self.way()}"
+            )
+        remove = f"(git --git-dir={place} update-ref -d {ref} || rm {place}/{ref})"
+        return StoreDamaged(f"{said}put it back: {remove} && {self.way()}")
 
     def way(self, commit: str = HEAD) -> str:
         """The command that gives the branch back what this host has seen of it.

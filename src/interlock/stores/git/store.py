@@ -357,7 +357,10 @@ class GitStore(SQLiteStore):
     def _refresh(self) -> None:
         """See that the replica has all that the branch has at this moment."""
         began = replica.monotonic()
-        self._follow(self._shared.refs(), began)
+        refs = self._shared.refs()
+        if refs.get(self.address.ref) == self._ask_head():
+            self._follower.note_newest(began)
+        self._follow(refs, began)
 
     def _follow(self, refs: dict[str, str], began: int) -> None:
         """Bring the replica to where a look saw the branch, and note what it says of beats."""

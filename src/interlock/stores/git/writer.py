@@ -245,7 +245,7 @@ class GitWriter(Follower):
         began = monotonic()
         if self.look(ends) != self._replica.read_position().head:
             return True
-        self._replica.looked = began
+        self.note_newest(began)
         return False
 
     def _land(
