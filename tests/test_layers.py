@@ -10,7 +10,9 @@ import interlock
 
 ROOT = Path(interlock.__file__).parent
 
-FOUNDATION = {"errors", "version", "clock", "steps", "threads", "git_command", "file_mark"}
+FOUNDATION = {
+    "errors", "version", "clock", "steps", "threads", "thread_calls", "git_command", "file_mark",
+}  # fmt: skip
 """What anything may import."""
 BELOW_CLIENTS = FOUNDATION | {
     "check_record", "client_context", "core", "nouns", "registry", "store_location", "runtime",
@@ -33,6 +35,7 @@ MAY_IMPORT = {
     "check_record": set[str](),
     "steps": {"store"},
     "threads": set[str](),
+    "thread_calls": {"errors"},
     "git_command": set[str](),
     "file_mark": set[str](),
     "registry": {"runtime"},

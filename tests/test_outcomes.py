@@ -44,7 +44,7 @@ SHARED: dict[str, set[str]] = {
     "not_owner": set(),
     "nothing": set(),
     "paused": set(),
-    "released": set(),
+    "released": {"later"},
     "resumed": set(),
     "sent": {"message", "kind", "to", "type", "thread"},
     "unknown": {"what", "unknown"},

@@ -40,6 +40,7 @@ from interlock.runtime.given import Given
 from interlock.runtime.keeper import LOOK
 from interlock.steps import Op, drive
 from interlock.store import Store
+from interlock.thread_calls import in_call
 
 if TYPE_CHECKING:
     from interlock.client_blocks import Block, Stream
@@ -59,7 +60,8 @@ _BEAT = "interlock-beat"
 
 def catch_up(context: Context) -> None:
     """Do what this thread has put off, before it does anything else."""
-    if (act := context.put_off.get(threading.get_ident())) is not None:
+    act = context.put_off.get(threading.get_ident())
+    if act is not None and not in_call():
         act()
 
 
@@ -153,6 +155,9 @@ class Fleet(FleetProperties[Blocking]):
         context.housekeeping.on_due = self.nudge
         context.on_due = context.housekeeping.on_late = self._wake
         self._waking = threading.RLock()  # a signal handler may wake the client, too
+        self._closing = threading.RLock()
+        self._to_close = False
+        """Whether the background thread is to close this client."""
         self._threads: dict[str, threading.Thread] = {}
         self._poller: OutsidePoller | None = None
         callers.add_grant_service(context.grants)
@@ -260,27 +265,38 @@ class Fleet(FleetProperties[Blocking]):
         return Block(self, target_of(things), terms, interrupt=interrupt)
 
     def close(self) -> None:
-        """End the session, which releases all its grants, and close the store."""
-        if self._stopped.is_set():
+        """End the session, which releases all its grants, and close the store.
+
+        A signal handler, or a finaliser, that runs inside of another call of its thread leaves it
+        to the background thread, which does it when that call has returned.
+        """
+        if in_call():
+            self._to_close = True
+            self._wake()
             return
+        with self._closing:  # a second thread waits for the first
+            if not self._stopped.is_set():
+                self._close()
+
+    def _close(self) -> None:
         for act in tuple(self.context.put_off.values()):  # also that of other threads
             act()
         self._stopped.set()
         if self._poller is not None:
             self._poller.stop()
         self.nudge()
-        _open.pop(id(self), None)
         try:
             with suppress(InterlockError):
                 drive(self._end(kept=_BEAT in self._threads), self.store)
             for thread in tuple(self._threads.values()):
-                if thread.ident is not None:
+                if thread.ident is not None and thread is not threading.current_thread():
                     thread.join(timeout=self.store.capabilities.allow(1.0))
         finally:  # an interrupt must close the stores, too
             if not self.context.shares_store:
                 self.context.store.close()
             if "bus" in self.context.__dict__:
                 self.context.bus.close()
+            _open.pop(id(self), None)
 
     def __enter__(self) -> Self:
         return self
@@ -340,6 +356,9 @@ class Fleet(FleetProperties[Blocking]):
                 self._bell.get(timeout=max(keeper.wait(), pause))
                 while True:  # one pass answers all calls so far
                     self._bell.get_nowait()
+            if self._to_close:
+                self.close()
+                return
             pause = 0.0
             if not self._stopped.is_set() and keeper.wait() <= 0:
                 try:

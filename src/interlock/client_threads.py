@@ -40,7 +40,7 @@ class WorkerThreads:
         team = WorkerTeam()
         self._workers = [Worker(fleet, worker_loop.twin(team), signals=False) for _ in range(count)]
         self._left = count
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # a signal handler may need it, too
         self._wake_ups: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it
         self._error: BaseException | None = None
         self._asked = 0

@@ -28,6 +28,7 @@
         ├── StoreFull            no room left
         ├── StoreReadOnly        no right to write
         ├── StoreBusy            other clients block the queue for too long
+        ├── StoreInUse           called by a signal handler or a finaliser inside of a call
         ├── StoreClosed          used after close, or on the wrong side of a fork
         └── OutcomeUnknown       sent, no answer: the runner settles it
 
@@ -253,6 +254,15 @@ class StoreBusy(StoreTrouble):
     """Other clients block the queue for longer than this one waits."""
 
     code = "store_busy"
+
+
+class StoreInUse(StoreTrouble):
+    """Called by a signal handler, or a finaliser, that runs inside of another call of this thread.
+
+    Nothing was done.
+    """
+
+    code = "store_in_use"
 
 
 class StoreClosed(StoreTrouble):

@@ -121,7 +121,13 @@ class NotOwner(Refusal, frozen=True, kw_only=True):
 
 
 class Released(Success, frozen=True, kw_only=True):
-    """It was yours and is not any more."""
+    """It was yours and is not any more.
+
+    ``later``: a signal handler, or a finaliser, released a grant inside of another call of its
+    thread, and the background thread does it as soon as that call has returned.
+    """
+
+    later: bool = False
 
 
 class Waiting(Refusal, frozen=True, kw_only=True):

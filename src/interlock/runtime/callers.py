@@ -107,11 +107,13 @@ class LocalHolders:
     def remove(self, wanted: tuple[str, ...], token: int | None) -> None:
         """These are released; a release without a token means the last grant of the pool."""
         for key in wanted:
-            last = token
-            if last is None:
-                last = max([token for held, token in tuple(self._held) if held == key], default=0)
-            if (caller := self._held.pop((key, last), None)) is not None:
+            last = self.last_token(key) if token is None else token
+            if last is not None and (caller := self._held.pop((key, last), None)) is not None:
                 caller.holds.discard((self, key, last))
+
+    def last_token(self, key: str) -> int | None:
+        """The token of the last grant of this pool; None if no caller is known to have one."""
+        return max([token for held, token in tuple(self._held) if held == key], default=None)
 
 
 class CallerTerms(Struct, frozen=True, gc=False):

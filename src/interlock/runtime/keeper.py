@@ -16,7 +16,6 @@ The keeper does no I/O of its own: ``run_due`` is an operation, and a thread (bl
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -165,54 +164,54 @@ class Keeper:
         self._grants = grants
         self._housekeeping = housekeeping
         self._tried = float("-inf")
-        self.jobs: tuple[BackgroundJob, ...] = ()
-        """Other periodic work."""
-        self._guard = threading.Lock()
-        self._leases: tuple[Lease, ...] = ()
+        # By identity.  A signal handler may change them at any moment, so each change is one step,
+        # and who goes through them takes a copy, which is one step, too.
+        self._kept: dict[int, Lease] = {}
         self._watched: dict[int, WatchedGrant] = {}
-        """By identity, since a worker may have many."""
+        self._jobs: dict[int, BackgroundJob] = {}
         grants.on_abandoned_grant = self.drop_grant
 
     def keep(self, write: Write, sent: float, *, renewable: bool = True) -> Lease:
         """Keep this alive from now on; ``sent`` is the time at which the put was sent."""
         before = margin(write.ttl or 0.0, self._allow)
         lease = Lease(self._clock, write, sent, renewable=renewable, margin=before)
-        with self._guard:
-            self._leases = (*self._leases, lease)
+        self._kept[id(lease)] = lease
         return lease
 
     def drop(self, lease: Lease) -> None:
         """Stop relying on it."""
-        with self._guard:
-            self._leases = tuple(kept for kept in self._leases if kept is not lease)
+        self._kept.pop(id(lease), None)
 
     def drop_grant(self, grant: str) -> None:
         """Stop relying on the leases of a grant, and on the grant."""
         own = (keys.live(grant), keys.max_hold(grant))
-        with self._guard:
-            self._leases = tuple(kept for kept in self._leases if kept.write.key not in own)
-            for each in [kept for kept in self._watched.values() if kept.grant == grant]:
-                del self._watched[id(each)]
+        for lease in self._leases:
+            if lease.write.key in own:
+                self.drop(lease)
+        for watched in self._watched.copy().values():
+            if watched.grant == grant:
+                self.unwatch_grant(watched)
 
     def watch_grant(self, watched: WatchedGrant) -> None:
         """Check at every beat that this grant is still there."""
-        with self._guard:
-            self._watched[id(watched)] = watched
+        self._watched[id(watched)] = watched
 
     def unwatch_grant(self, watched: WatchedGrant) -> None:
         """Stop relying on it."""
-        with self._guard:
-            self._watched.pop(id(watched), None)
+        self._watched.pop(id(watched), None)
 
     def add_job(self, job: BackgroundJob) -> None:
         """Run this job when it is due."""
-        with self._guard:
-            self.jobs = (*self.jobs, job)
+        self._jobs[id(job)] = job
 
     def remove_job(self, job: BackgroundJob) -> None:
         """Stop running this job."""
-        with self._guard:
-            self.jobs = tuple(kept for kept in self.jobs if kept is not job)
+        self._jobs.pop(id(job), None)
+
+    @property
+    def jobs(self) -> tuple[BackgroundJob, ...]:
+        """Other periodic work."""
+        return tuple(self._jobs.copy().values())
 
     def wait(self) -> float:
         """Seconds until there is something to do."""
@@ -274,15 +273,12 @@ class Keeper:
             if lease.write.key in alive:
                 lease.renewed(sent)
         return [
-            lease
-            for lease in leases
-            if lease.write.key not in alive and any(kept is lease for kept in self._leases)
+            lease for lease in leases if lease.write.key not in alive and id(lease) in self._kept
         ]
 
     def _look(self) -> Op[None]:
         """Find the grants that the store no longer has."""
-        with self._guard:
-            all_watched = tuple(self._watched.values())
+        all_watched = tuple(self._watched.copy().values())
         wanted = [key for watched in all_watched for key in watched.keys]
         standing = yield from self._grants.grants_in(wanted, fresh=False)
         for watched in all_watched:
@@ -296,6 +292,10 @@ class Keeper:
         for lease in self._leases:
             if lease.ends <= now:
                 lease.lose()
+
+    @property
+    def _leases(self) -> tuple[Lease, ...]:
+        return tuple(self._kept.copy().values())
 
     def _until(self, moments: Iterable[float]) -> float:
         first = min(moments, default=None)

@@ -31,7 +31,7 @@ class Bell:
     """Wakes one operation that sleeps in this process, from any thread; a ring is not lost."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # a signal handler may need it, too
         self._rung = False
         self._event: threading.Event | None = None
         self._future: asyncio.Future[None] | None = None
@@ -129,7 +129,7 @@ class LeaderGroup(Generic[M]):
     """Callers that want the same kind of work; one of them does it for all."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # a signal handler may need it, too
         self._members: dict[M, None] = {}
         self._leader: M | None = None
 

@@ -51,6 +51,7 @@ from interlock.stores.marks import (
     refusal,
     replaceable,
 )
+from interlock.thread_calls import one_call
 
 AT_ONCE = 1000
 """Entries that one call of ``trim`` deletes at most."""
@@ -129,7 +130,7 @@ class MemoryStore(BlockingStore):
 
     def commit(self, txn: Txn) -> Answer:
         """Check, then write; no reader sees half of it."""
-        with self._mutex:
+        with one_call(), self._mutex:
             self._open_to_commits()
             if not self._holds(txn):
                 return conflict(txn, {key: self._item(key) for key in txn.asked})
@@ -138,7 +139,7 @@ class MemoryStore(BlockingStore):
 
     def transact(self, work: Work) -> Committed | None:
         """Decide and commit under the mutex."""
-        with self._mutex:
+        with one_call(), self._mutex:
             self._open_to_commits()
             txn = work(self)
             if txn is None:

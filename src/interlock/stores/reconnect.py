@@ -33,7 +33,7 @@ class Reconnects:
         self.away = False
         """Whether the server did not answer since the last failure."""
         self._endpoints = endpoints
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may call, too
         self._why = ""
         self._since = self._failed = float("-inf")
         self._next = 0.0

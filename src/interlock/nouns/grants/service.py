@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Outcome, Proof
-from interlock.errors import InterlockError, Lapsed, StoreBusy, StoreTrouble
+from interlock.errors import InterlockError, Lapsed, StoreBusy, StoreInUse, StoreTrouble
 from interlock.nouns.grants import handover, rules
 from interlock.nouns.grants.handover import PendingRelease, PendingReleases
 from interlock.nouns.grants.lock import LockBusy
@@ -256,7 +256,10 @@ class GrantService(PendingReleases):
         grant: str = "",
         weights: tuple[tuple[str, int], ...] = (),
     ) -> Op[Any]:
-        """Release a grant; the first waiters that fit have it with the same commit."""
+        """Release a grant; the first waiters that fit have it with the same commit.
+
+        Inside of another call of this thread the keeper does it, if it is known which grant it is.
+        """
         request = HolderRequest(
             target=target,
             agent=actor.agent,
@@ -265,8 +268,18 @@ class GrantService(PendingReleases):
             grant=grant,
             weights=weights,
         )
+        try:
+            return (yield from self._release(actor, request))
+        except StoreInUse:
+            if token is None and (token := self.holders.last_token(target.keys[0])) is None:
+                raise
+            later = partial(self._release, actor, replace(request, token=token))
+            self.add_pending(PendingRelease(grant, target.thing, later))
+            return replace(target.released(target.things, ()), later=True)
+
+    def _release(self, actor: Actor, request: HolderRequest) -> Op[Any]:
         base = yield from self.runner.base()
-        wanted = target.keys
+        wanted, token = request.target.keys, request.token
 
         def deciding() -> DecideOp[Outcome]:
             reader = PoolReader(self.runner, base)

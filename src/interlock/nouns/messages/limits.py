@@ -104,7 +104,7 @@ class RateSlots:
         self._slots: deque[tuple[int, float]] = deque(
             ((first + number) % rate.limit, 0.0) for number in range(rate.limit)
         )
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # a signal handler may send, too
 
     def take(self, now: float) -> int | None:
         """A slot that no other thread of this process takes; None if none seems free."""
@@ -164,7 +164,7 @@ class DepthCounts:
         self._full: dict[str, float] = {}
         self._entered: Counter[str] = Counter()
         self._settled: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may send, too
 
     def admit(self, prefix: str) -> bool:
         """Admit one item without a count, if the last count allows for it."""

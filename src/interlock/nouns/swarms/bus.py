@@ -110,7 +110,7 @@ class Bus:
         self._home = home
         self._opener = opener
         self._settings = settings
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # a signal handler may need it, too
         self._link: BusLink | None = None
         self._closed = False
         self._trouble = ""

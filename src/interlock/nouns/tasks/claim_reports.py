@@ -59,7 +59,7 @@ class ClaimReporter:
         self._context = context
         self._clock = context.runner.clock
         self._allow = context.runner.capabilities.allow
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # a signal handler may need it, too
         self._waiting: dict[HeldClaim, WorkReport] = {}
         self._said: dict[HeldClaim, float] = {}
         self._due = NEVER

@@ -26,7 +26,15 @@ from interlock.client_context import Context
 from interlock.core import keys
 from interlock.core.decision import Outcome, Write
 from interlock.core.safe_text import foreign
-from interlock.errors import BadInput, InterlockError, Lost, StoreTrouble, Unavailable, Unproven
+from interlock.errors import (
+    BadInput,
+    InterlockError,
+    Lost,
+    StoreInUse,
+    StoreTrouble,
+    Unavailable,
+    Unproven,
+)
 from interlock.nouns.grants.handover import Handover, PendingRelease
 from interlock.nouns.grants.held_grant import WAITED, HeldGrant, deadlocked
 from interlock.nouns.tasks import task as task_types
@@ -216,7 +224,11 @@ class HeldClaim(HeldGrant):
         def releasing(_: NextClaim | None) -> Op[Outcome]:
             return self.context.tasks.release(self.context.me().actor, self._claimant())
 
-        return (yield from self._settle(releasing, task_outcomes.TaskReleased, goes_on=False))
+        try:
+            return (yield from self._settle(releasing, task_outcomes.TaskReleased, goes_on=False))
+        except StoreInUse:  # inside of another call of this thread: the keeper does it
+            self.give_up()
+            return task_outcomes.TaskReleased(task=self.claimed.task, later=True)
 
     def settle(self, ending: Ending, good: type[T]) -> Op[T]:
         """End the claim by another operation, which returns an outcome of this kind.
@@ -363,6 +375,8 @@ class HeldClaim(HeldGrant):
         outcome: Outcome | None = None
         try:
             outcome = yield from ending(then)
+        except StoreInUse:  # nothing was tried
+            raise
         except StoreTrouble as trouble:
             self.trouble, self._retry = str(trouble), again
             raise

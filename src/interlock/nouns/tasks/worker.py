@@ -384,7 +384,7 @@ class WorkerTeam:
         self.one_waits = threading.Lock()
         """Held by the loop that waits: a task wakes one of them, and not all."""
         self._doing: dict[object, tuple[str, ...]] = {}
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # a signal handler may need it, too
 
     def doing(self, loop: object, tasks: Collection[str]) -> tuple[str, ...]:
         """A loop works on these tasks; returns those of all."""
@@ -499,6 +499,13 @@ def _install() -> None:
 
 
 def _restore() -> None:
+    try:
+        _put_back()
+    finally:  # an exception of one of these signals may have come in between
+        _put_back()
+
+
+def _put_back() -> None:
     for number, handler in _before.items():
         signal.signal(number, handler)
     _before.clear()

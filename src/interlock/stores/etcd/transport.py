@@ -97,7 +97,7 @@ class EtcdTransport:
             f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in address.hosts
         ]
         self.number = random.randrange(len(self.targets))  # noqa: S311 - spread the fleet
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may call, too
         self._reconnects = Reconnects(len(self.targets))
         self._links: dict[asyncio.AbstractEventLoop | None, EndpointChannel] = {}
         """The channel of blocking callers, under None, and that of each event loop."""

@@ -58,6 +58,7 @@ from interlock.stores.sqlite.connection import (
 from interlock.stores.sqlite.fork import guard
 from interlock.stores.sqlite.notify import Notifier
 from interlock.stores.sqlite.writer import PATIENCE, WriteQueue, Writer
+from interlock.thread_calls import in_call, one_call
 
 if TYPE_CHECKING:
     from interlock.stores.sqlite.watch import ChangeFeed, SQLiteWatch
@@ -118,7 +119,7 @@ class SQLiteStore(BlockingStore):
         self._reader: ReadConnection | None = None
         self._has_read = False
         self._resting = self._closed = False
-        with guard.changing:
+        with one_call(), guard.changing:
             self._open(patience)
             guard.add(self)
 
@@ -181,7 +182,7 @@ class SQLiteStore(BlockingStore):
         self._check()
         feed = self._made_feed
         behind = feed.behind if feed is not None else ()
-        with self._reading:
+        with one_call(), self._reading:
             first, self._has_read = not self._has_read, True
             snapshot = self._read_by_writer(refs, longest) if first else None
             if snapshot is None:
@@ -280,7 +281,7 @@ class SQLiteStore(BlockingStore):
         """What feeds all watches; made for the first one, since most commands watch nothing."""
         from interlock.stores.sqlite.watch import ChangeFeed
 
-        with self._making_feed:
+        with one_call(), self._making_feed:
             if self._made_feed is None:
                 feed = ChangeFeed(
                     self._notifier,
@@ -398,6 +399,8 @@ class SQLiteStore(BlockingStore):
             return
         self._closed = True
         idle = self._writer.close()
+        if in_call():  # of this thread: it may be using what is closed here
+            return
         if self._made_feed is not None:
             self._made_feed.close()
         self._notifier.close()
@@ -412,6 +415,8 @@ class SQLiteStore(BlockingStore):
         """Close all connections for the moment of a fork; False if we could not stop in time."""
         if self._closed:
             return True
+        if in_call():  # the program forks inside of a call of this very thread
+            return False
         if not self._writer.using.acquire(timeout=fork.PATIENCE):
             return False
         if not self._reading.acquire(timeout=fork.PATIENCE):
@@ -530,7 +535,7 @@ class SQLiteStore(BlockingStore):
     def _same_files(self) -> bool:
         """Whether our files are those of the store, as after a read."""
         try:
-            with self._reading:
+            with one_call(), self._reading:
                 self._files.check(self._read_connection().db)
         except (StoreTrouble, apsw.Error):
             return False
@@ -546,7 +551,7 @@ class SQLiteStore(BlockingStore):
     def _ask(self, question: Callable[[ReadConnection], T]) -> T:
         self._check()
         try:
-            with self._reading:
+            with one_call(), self._reading:
                 reader = self._read_connection()
                 answer = question(reader)
                 self._files.check(reader.db)

@@ -53,6 +53,7 @@ from interlock.store import Committed, Work
 from interlock.stores.sqlite.connection import WriteConnection, WriteJob
 from interlock.stores.sqlite.files import make_side_folder
 from interlock.stores.sqlite.notify import CommitNote
+from interlock.thread_calls import in_call, one_call
 
 if TYPE_CHECKING:
     import asyncio
@@ -85,7 +86,7 @@ class Writer:
         self._owned: Callable[[], bool] = self._right._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
         self.using = threading.Lock()
         """Held while the connection is in use; the right and the turn may be held for longer."""
-        self._queueing = threading.Lock()
+        self._queueing = threading.RLock()  # a signal handler may close the store
         self._arrived = threading.Lock()
         """Released when the thread has something to do: a condition costs far more."""
         self._arrived.acquire()
@@ -100,21 +101,22 @@ class Writer:
     def run(self, work: Work, *, whole: bool = False) -> Committed | None:
         """Commit, and return when it is durable."""
         job = WriteJob(work, self._deadline(), whole)
-        if not self._at_once((job,)):
-            waiter = threading.Lock()
-            waiter.acquire()
-            job.waiter = waiter
-            try:
-                self._hand_over((job,))
-                arrived = waiter.acquire(timeout=_time_left((job,)))
-            except BaseException:
-                self._withdraw(job)
-                raise
-            if not arrived:
-                if self._withdraw(job):
-                    raise self._held_up()
+        with one_call():
+            if not self._at_once((job,)):
+                waiter = threading.Lock()
                 waiter.acquire()
-        return job.result()
+                job.waiter = waiter
+                try:
+                    self._hand_over((job,))
+                    arrived = waiter.acquire(timeout=_time_left((job,)))
+                except BaseException:
+                    self._withdraw(job)
+                    raise
+                if not arrived:
+                    if self._withdraw(job):
+                        raise self._held_up()
+                    waiter.acquire()
+            return job.result()
 
     async def run_async(self, work: Work) -> Committed | None:
         """Run a job for an event loop; jobs of one iteration of the loop form a group."""
@@ -143,7 +145,8 @@ class Writer:
             self._call()
         fail_jobs(left, StoreClosed("the store was closed before this commit; connect again"))
         _answer(left)
-        ends = time.monotonic() + (0.0 if self.stuck else CLOSING)  # who waited, waited enough
+        # Who waited, waited enough; and inside of a call of this thread nothing can go on.
+        ends = time.monotonic() + (0.0 if self.stuck or in_call() else CLOSING)
         if self._thread is not None:
             self._thread.join(timeout=max(0.0, ends - time.monotonic()))
         # For good: no commit may begin any more.  Not if we are called in the midst of one.
@@ -177,14 +180,15 @@ class Writer:
         if not jobs:
             return
         try:
-            # The loop may do a quick commit itself; a slow disk is left to the thread.
-            started = time.monotonic()
-            at_once = not (self._slow or self.waits) and self._at_once(jobs)
-            self._slow = self._slow or _slow(started, jobs)
-            if not at_once:
-                self._hand_over(jobs)
-                jobs[-1].timer = loop.call_later(_time_left(jobs), self._give_up, jobs)
-                return
+            with one_call():
+                # The loop may do a quick commit itself; a slow disk is left to the thread.
+                started = time.monotonic()
+                at_once = not (self._slow or self.waits) and self._at_once(jobs)
+                self._slow = self._slow or _slow(started, jobs)
+                if not at_once:
+                    self._hand_over(jobs)
+                    jobs[-1].timer = loop.call_later(_time_left(jobs), self._give_up, jobs)
+                    return
         except Exception as error:  # noqa: BLE001 - there is no caller here: it goes to the jobs
             fail_jobs(jobs, error)
         _finish([job.future for job in jobs if job.future is not None])
@@ -192,7 +196,7 @@ class Writer:
     def _at_once(self, jobs: Sequence[WriteJob]) -> bool:
         """Run the jobs here and now if no other job waits, in this process or in another."""
         right, write_queue = self._right, self._write_queue
-        if self._queue or self._owned():  # owned: we are called in the midst of a commit
+        if self._queue:
             return False
         try:
             if not right.acquire(blocking=False) or self._closed:
@@ -239,24 +243,29 @@ class Writer:
     def _serve(self) -> None:
         """The life of the writer thread: it always answers the jobs that wait."""
         while self._wait_for_jobs():
-            jobs: list[WriteJob] = []
-            touched: list[CommitNote] = []
-            try:
-                # The right first: the turn belongs to the process, so two threads would share
-                # it, and the first to leave would leave for both.
-                with self._right:
-                    self._take_turn(jobs)
-                    touched = self._engine.take_touched()
-            except Exception as error:  # noqa: BLE001 - the callers wait for an answer
-                if not jobs:  # else they ran, and have their answers
-                    jobs = self._next_batch()
-                    fail_jobs(jobs, error)
-            _answer(jobs)
-            with suppress(Exception):  # the backstop wakes the others
-                self._engine.notify(touched)
+            with one_call():  # a finaliser may run in this thread, too
+                self._serve_once()
         if self._right.acquire(blocking=False):  # else close() has it, and does this
             self._write_queue.close()
             self._right.release()
+
+    def _serve_once(self) -> None:
+        """Run the jobs that wait, and answer them."""
+        jobs: list[WriteJob] = []
+        touched: list[CommitNote] = []
+        try:
+            # The right first: the turn belongs to the process, so two threads would share it, and
+            # the first to leave would leave for both.
+            with self._right:
+                self._take_turn(jobs)
+                touched = self._engine.take_touched()
+        except Exception as error:  # noqa: BLE001 - the callers wait for an answer
+            if not jobs:  # else they ran, and have their answers
+                jobs = self._next_batch()
+                fail_jobs(jobs, error)
+        _answer(jobs)
+        with suppress(Exception):  # the backstop wakes the others
+            self._engine.notify(touched)
 
     def _take_turn(self, jobs: list[WriteJob]) -> None:
         """Wait for the turn, and run everything that has gathered by then."""
@@ -466,8 +475,8 @@ class WriteQueue:
     again waits at the gate behind the others.  The kernel keeps the waiters of a file lock in order
     and drops the locks of a killed process.
 
-    A process that is stopped while it has the turn blocks all others: the caller bounds its wait,
-    and ``holder`` names the process.
+    A process that is stopped while it has the turn, or at the gate, blocks all others: the caller
+    bounds its wait, and ``holder`` names the process.  One that only waits is never named.
     """
 
     def __init__(self, folder: str, name: str = "") -> None:
@@ -498,7 +507,10 @@ class WriteQueue:
             fcntl.flock(self._gate, fcntl.LOCK_UN)
 
     def holder(self) -> int | None:
-        """The process that has the turn, else the one at the gate, where the system says so."""
+        """The other process that has the turn, where the system says so.
+
+        If none has it, it is the process that was stopped at the gate.
+        """
         try:
             with open(_LOCKS, encoding="ascii") as file:
                 rows = [line.split() for line in file if "->" not in line]
@@ -506,8 +518,10 @@ class WriteQueue:
         except OSError:
             return None
         pids = {row[5]: int(row[4]) for row in rows}
-        found = (pids.get(file, 0) for file in files)
-        return next((pid for pid in found if pid > 0 and pid != os.getpid()), None)
+        turn, gate = (pids.get(file) for file in files)
+        if turn is not None:
+            return turn if turn > 0 and turn != os.getpid() else None
+        return gate if gate is not None and _is_stopped(gate) else None
 
     def reopen_if_removed(self) -> None:
         """If our files were removed, queue at the files that the other processes see now."""
@@ -532,6 +546,13 @@ class WriteQueue:
     def _open(self, name: str) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(f"{self._folder}/{name}", flags, 0o600)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a signal or a debugger has stopped a process."""
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b") ")[2][:1] in (b"T", b"t")
+    return False
 
 
 def _name(fd: int) -> str:
