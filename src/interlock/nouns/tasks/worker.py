@@ -475,12 +475,16 @@ class SignalListener:
 
     def _leave(self) -> None:
         try:
+            self._remove()
+        except BaseException:  # an interrupt: it must leave no handler behind
+            self._remove()
+            raise
+
+    def _remove(self) -> None:
+        if self._callback in _listeners:
             _listeners.remove(self._callback)
-        except ValueError:  # it was not added yet
-            pass
-        finally:
-            if not _listeners and threading.current_thread() is threading.main_thread():
-                _restore()
+        if not _listeners and threading.current_thread() is threading.main_thread():
+            _restore()
 
 
 def interrupt_main(listener: SignalCallback) -> bool:
