@@ -151,7 +151,7 @@ Liveness: the only keys that expire
     live/{query}          the query may still be answered
     live/{query}.asker    its asker, in a shell, still waits
     live/{grant}.limit    the maximum hold of a grant: put once and never renewed
-    live/{grant}.refused  a refusal in favour of this grant was recorded within the last minute
+    live/refused/{of}/{agent}/{verb}  a refusal of this caller was recorded in the last minute
     live/deadline/{task}  the task may still begin
     live/rest/{thing}     a task, or the guard of a pipeline, rests before its next attempt
     live/observed/{guard}/{need}  the observation is no older than the guard allows
@@ -523,9 +523,12 @@ def deadline(task: str) -> str:
     return f"{LIVE}deadline/{encode(task)}"
 
 
-def refusal_mark(grant: str) -> str:
-    """The mark that a refusal in favour of this grant was recorded within the last minute."""
-    return f"{LIVE}{grant}.refused"
+def refusal_mark(of: str, agent: str, verb: str) -> str:
+    """The mark that a refusal of a caller was recorded within the last minute, by what it did.
+
+    ``of`` is the grant in whose favour it was, or the thing.
+    """
+    return f"{LIVE}refused/{encode(of)}/{encode(agent)}/{verb}"
 
 
 def refusal_counts(agent: str = "") -> str:

@@ -275,7 +275,7 @@ def test_who_never_held_it_is_no_owner(who: HolderRequest) -> None:
 
 
 def test_a_refusal_changes_nothing_but_is_recorded_once_in_a_while() -> None:
-    mark = keys.refusal_mark("grt_ada")
+    mark = keys.refusal_mark("grt_ada", "bob", "lock.release")
     first = release(held(), caller("bob"), {ADA})
     assert [(put.key, put.ttl) for put in first.puts] == [(mark, REFUSAL_WINDOW)]
     assert (first.verb, first.deletes) == ("lock.release", ())

@@ -38,7 +38,7 @@ def refusals(stage: Testbed) -> list[tuple[str, str, str]]:
     page = Log(after=0, limit=1000)
     items = stage.store.read(page).ranges[page]
     entries = [decode(item.value) for item in items if item.value != VOID]
-    found = [e for e in entries if e.outcome in ("not_owner", "fenced")]
+    found = [e for e in entries if e.outcome in ("not_owner", "not_holder", "fenced")]
     return [(entry.agent, entry.verb, entry.outcome) for entry in found]
 
 
@@ -209,3 +209,21 @@ def test_whoever_beats_too_late_is_not_called_the_holder(stage: Testbed, eve: Cl
     fenced = eve.run(eve.locks.heartbeat("m", token=granted.token))
     assert fenced == LockFenced(lock="m")
     assert eve.run(eve.semaphores.heartbeat("s", token=slots.token)) == SlotsFenced(semaphore="s")
+
+
+def test_the_first_refusal_of_each_caller_and_verb_is_recorded(stage: Testbed, eve: Client) -> None:
+    ada, bob = stage.client("ada", ttl=1000.0), stage.client("bob", ttl=1000.0)
+    ada.run(ada.tasks.publish("t"))
+    ada.run(ada.tasks.claim("t"))
+    ada.run(ada.locks.acquire("deploy"))
+    slots = ada.run(ada.semaphores.acquire("builds", capacity=1))
+    assert slots
+    for _ in range(3):
+        for client in (eve, bob):
+            assert not client.run(client.tasks.complete("t"))
+            assert not client.run(client.tasks.release("t"))
+            assert not client.run(client.locks.release("deploy"))
+            assert not client.run(client.semaphores.release("builds"))
+    verbs = ("task.complete", "task.release", "lock.release", "sem.release")
+    found = [(agent, verb) for agent, verb, _ in refusals(stage)]
+    assert sorted(found) == sorted((agent, verb) for agent in ("eve", "bob") for verb in verbs)

@@ -65,7 +65,7 @@ def acquire(request: GrantRequest, facts: PoolFacts, now: float) -> Decision[Out
     if request.token is not None and mine is None:
         pool, newest = changes.pool(demands[0].key), facts.newest.get(demands[0].key, 0)
         if (outdated := request.target.outdated(request.token, pool, newest)) is not None:
-            return _refusal(outdated, demands[0].key, facts, request.target.verb("acquire"))
+            return _refusal(outdated, request, facts, request.target.verb("acquire"))
     for demand in demands:
         _admit(changes, demand, mine)
     return (
@@ -452,24 +452,30 @@ def _refuse(request: HolderRequest, facts: PoolFacts, verb: str) -> Decision[Out
     target, key, stale = request.target, request.keys[0], False
     pool = facts.pool(key)
     if pool is not None and pool.grants:
-        facts.need((keys.refusal_mark(pool.grants[0].id), *pool.grants[0].live))
+        mark = keys.refusal_mark(pool.grants[0].id, request.agent, verb)
+        facts.need((mark, *pool.grants[0].live))
         stale = not facts.alive(pool.grants[0])
     outcome = target.outdated(request.token, pool, facts.newest.get(key, 0))
     if outcome is None:  # a refusal is false, so this cannot be an ``or``
         outcome = target.not_held(pool, stale=stale)
-    return _refusal(outcome, key, facts, verb)
+    return _refusal(outcome, request, facts, verb)
 
 
-def _refusal(outcome: Outcome, key: str, facts: PoolFacts, verb: str) -> Decision[Outcome]:
-    """A refusal because of the first grant of a pool; without a grant it is not recorded."""
-    pool = facts.pool(key)
+def _refusal(
+    outcome: Outcome, request: HolderRequest | GrantRequest, facts: PoolFacts, verb: str
+) -> Decision[Outcome]:
+    """A refusal because of a grant, recorded once in a window for each caller and verb.
+
+    Without a grant it is not recorded.
+    """
+    pool = facts.pool(request.keys[0])
     if pool is None or not pool.grants:
         return Decision(outcome=outcome)
-    mark = keys.refusal_mark(pool.grants[0].id)
+    mark = keys.refusal_mark(pool.grants[0].id, request.agent, verb)
     facts.need((mark,))
     if facts.exists[mark]:
         return Decision(outcome=outcome)
-    thing = thing_of(key)
+    thing = thing_of(request.keys[0])
     mark_it = Write(mark, {"for": thing}, REFUSAL_WINDOW)
     return Decision(outcome=outcome, verb=verb, thing=thing, puts=(mark_it,))
 

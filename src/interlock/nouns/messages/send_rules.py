@@ -141,7 +141,7 @@ def refusal(sender: str, state: SenderState, now: float, *, hold: bool) -> Decis
 
 def refusal_key(sender: str) -> str:
     """The key of the mark that a refusal of this sender was recorded."""
-    return keys.refusal_mark(f"post/{keys.encode(sender)}")
+    return keys.refusal_mark("post", sender, "message.refuse")
 
 
 def _recorded(outcome: Refused, sender: str, word: str, state: SenderState) -> Decision[Refused]:

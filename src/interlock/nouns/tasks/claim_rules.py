@@ -306,7 +306,7 @@ def own_claim(
         refusal = task_outcomes.TaskFenced(
             task=id_, state=status.state, holder=held.agent, token=token
         )
-    return changes.refuse(refusal, verb, id_)
+    return changes.refuse(refusal, verb, id_, claimant.agent)
 
 
 def _was_ours(

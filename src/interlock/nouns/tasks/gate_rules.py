@@ -279,7 +279,7 @@ def refuse_completion(
         changes.put(rest, {"for": f"task/{id_}"}, max(delay, least))
         decision = changes.decision(outcome, "task.complete", f"task/{id_}")
     else:
-        decision = changes.refuse(outcome, "task.complete", id_)
+        decision = changes.refuse(outcome, "task.complete", id_, claimant.agent)
     if not decision.changes:
         return decision
     return replace(decision, reason=refusal.entry, observed=checked.observed)

@@ -470,10 +470,10 @@ class TaskChanges(Changes[TaskFacts]):
         status = self._statuses.get(task) or self.facts.statuses.get(task)
         return "" if status is None or task.startswith(BATCH) else status.trace or task
 
-    def refuse(self, outcome: T, verb: str, task: str) -> Decision[T]:
-        """Refuse; recorded at most once in a ``REFUSAL_WINDOW`` for each claim."""
+    def refuse(self, outcome: T, verb: str, task: str, agent: str) -> Decision[T]:
+        """Refuse; recorded once in a ``REFUSAL_WINDOW`` for each claim, caller and verb."""
         held = self.facts.claims.get(task)
-        mark = keys.refusal_mark(f"task/{keys.encode(task)}" if held is None else held.id)
+        mark = keys.refusal_mark(f"task/{task}" if held is None else held.id, agent, verb)
         if self.facts.status(task) is None or self.facts.has(mark):
             return Decision(outcome=outcome)
         thing = f"task/{task}"
