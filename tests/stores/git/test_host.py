@@ -105,6 +105,40 @@ def test_health_and_a_verdict_on_the_record_look_at_the_remote_a_few_times(
             assert 1 <= commands["ls-remote"] <= 3
 
 
+def test_an_explanation_looks_at_the_remote_once_however_long_its_chain_is(
+    host: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def counted(name: str) -> None:
+        real = getattr(Repository, name)
+
+        def ask(self: Repository, *args: object, **options: object) -> object:
+            asked.append(name)
+            return real(self, *args, **options)
+
+        monkeypatch.setattr(Repository, name, ask)
+
+    counted("look")
+    counted("fetch")
+    with (
+        interlock.connect(store=host("a"), agent="ada") as ada,
+        interlock.connect(store=host("b"), agent="bob") as bob,
+    ):
+        chain = [f"t{number}" for number in range(6)]
+        needs = [[], *([task] for task in chain)]
+        ada.tasks.publish_all(
+            {"id": task, "needs": before} for task, before in zip(chain, needs, strict=False)
+        )
+        ada.locks.acquire("deploy")
+        ada.semaphores.acquire("builds", capacity=1)
+        for thing in (chain[-1], "lock/deploy", "sem/builds", "agent/ada", "nothing"):
+            ada.tasks.publish(f"news of {thing}")
+            asked.clear()
+            assert bob.why(thing)
+            assert asked == ["look", "fetch"]
+
+
 def test_processes_of_a_host_may_open_a_store_for_the_first_time_at_once(host: Opens) -> None:
     stores = at_once(*[host] * 4)
     assert len({store._git.host for store in stores}) == 1

@@ -204,6 +204,7 @@ class FleetCalls(Calls[D]):
         ``query/ID``, ``message/ID``, ``request/ID`` or ``schedule/NAME``; a plain name is that of
         a task, a pipeline, a semaphore, a guard or a schedule, if there is one, else of a lock.
         """
+        from interlock.runtime.reads import fresh_once
         from interlock.runtime.why import explain
 
-        return explain(self.context, thing)
+        return fresh_once(explain(self.context, thing))
