@@ -20,7 +20,7 @@ import apsw
 import interlock
 from interlock.errors import StoreClosed, StoreDamaged, StoreMissing
 from interlock.store import Put, Txn, View
-from interlock.stores.sqlite import SQLiteStore, schema
+from interlock.stores.sqlite import SQLiteStore, schema, wal
 from interlock.stores.sqlite import watch as watches
 
 
@@ -130,6 +130,38 @@ def commit(path: str, prefix: str, many: str, sockets: str = "allowed") -> None:
         store.transact(lambda _, number=number: put(f"{prefix}{number}"))  # type: ignore[misc]
         say("done")
     store.close()
+
+
+def stand_before_the_disk() -> None:
+    """Wait to be told before the disk is asked the next time to keep a commit."""
+    sync = wal._sync
+
+    def stand(fd: int) -> None:
+        say("committed")
+        wait()
+        wal._sync = sync
+        sync(fd)
+
+    wal._sync = stand
+
+
+def commit_before_the_disk(path: str, key: str) -> None:
+    """Commit, and wait before the disk is asked to keep it."""
+    store = SQLiteStore(path)
+    stand_before_the_disk()
+    store.transact(lambda _: put(key))
+    say("done")
+    store.close()
+
+
+def release_before_the_disk(path: str) -> None:
+    """Hold a lock; when told, release it, and wait before the disk is asked to keep that."""
+    with interlock.connect(path, agent="ada") as fleet:
+        with fleet.lock("merge"):
+            say("held")
+            wait()
+            stand_before_the_disk()
+        say("released")
 
 
 def die_before_ringing(path: str, key: str) -> None:

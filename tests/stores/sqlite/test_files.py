@@ -119,7 +119,7 @@ def test_folder_and_files_are_for_their_owner_only(tmp_path: Path, mask: int) ->
     folders = {name for name in modes if (tmp_path / name).is_dir()}
     assert folders == {"home", "home/store.db-bells"}
     assert {"home/store.db", "home/store.db-wal", "home/store.db-shm"} < set(modes)
-    assert len(modes) == 9, "gate, turn, the bell and its mark as well"
+    assert len(modes) == 10, "gate, turn, synced, the bell and its mark as well"
     assert {name: oct(mode) for name, mode in modes.items()} == {
         name: "0o700" if name in folders else "0o600" for name in modes
     }

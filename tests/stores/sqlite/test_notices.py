@@ -13,7 +13,7 @@ import pytest
 from tests.processes.helpers import until
 from tests.stores.sqlite.test_notify import PATIENCE, names
 
-from interlock.errors import OutcomeUnknown
+from interlock.errors import OutcomeUnknown, StoreAway
 from interlock.store import Change, Committed, Item, Put, Resync, Txn
 from interlock.stores.sqlite import SQLiteStore, notify
 from interlock.stores.sqlite import watch as watch_module
@@ -171,8 +171,8 @@ def test_what_may_not_be_durable_is_not_passed_on(
 ) -> None:
     sent: list[bytes] = []
 
-    def refuse() -> None:
-        raise OSError(5, "Input/output error")
+    def refuse(_: int) -> None:
+        raise StoreAway("Input/output error")
 
     def send(notifier: Notifier, name: str, datagram: bytes = notify.LOOK) -> bool:
         sent.append(datagram)

@@ -68,7 +68,7 @@ def watcher(programs: ProcessGroup, path: str, sockets: str = "allowed") -> Proc
 
 
 def names(path: str) -> set[str]:
-    return set(os.listdir(path + "-bells")) - {"gate", "turn"}
+    return set(os.listdir(path + "-bells")) - {"gate", "turn", "synced"}
 
 
 def changes(store: SQLiteStore, actor: Process, many: int) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
-from tests.processes.helpers import ProcessGroup
+from tests.processes.helpers import Process, ProcessGroup, until, until_asleep
 from tests.stores.sqlite.store_programs import put
 
 import interlock
 from interlock.errors import OutcomeUnknown, StoreAway
-from interlock.stores.sqlite import SQLiteStore, connection, files
+from interlock.store import Check, Txn, View
+from interlock.stores.sqlite import SQLiteStore, files, wal
 
 BOUND = 64 << 20
 
@@ -75,7 +78,7 @@ def test_nobody_is_answered_before_it_is_durable_and_nobody_else_waits_for_that(
 ) -> None:
     slow, quick = SQLiteStore(path), SQLiteStore(path)
     reached, go_on, done = threading.Event(), threading.Event(), threading.Event()
-    sync = connection._sync
+    sync = wal._sync
 
     def once(fd: int) -> None:
         if threading.current_thread().name == "slow":
@@ -87,7 +90,7 @@ def test_nobody_is_answered_before_it_is_durable_and_nobody_else_waits_for_that(
         slow.transact(lambda _: put("k/slow"))
         done.set()
 
-    monkeypatch.setattr(connection, "_sync", once)
+    monkeypatch.setattr(wal, "_sync", once)
     thread = threading.Thread(target=commit, name="slow")
     thread.start()
     assert reached.wait(60)
@@ -111,7 +114,7 @@ def test_what_the_disk_refused_is_unknown_and_nothing_more_is_committed(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr(connection, "_sync", refuse)
+        patched.setattr(wal, "_sync", refuse)
         with pytest.raises(OutcomeUnknown, match="could not be made durable"):
             store.transact(lambda _: put("k/lost"))
     with pytest.raises(StoreAway, match="connect again"):
@@ -121,6 +124,241 @@ def test_what_the_disk_refused_is_unknown_and_nothing_more_is_committed(
     assert again.transact(lambda _: put("k/again")) is not None
     assert again.read("k/after").items["k/after"] is None
     again.close()
+
+
+KEY = "k/early"
+
+
+class Disk:
+    """The disk as this process has it: how often it was asked, and whether it works."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.broken = False
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+
+    def sync(self, _: int) -> None:
+        self.asked += 1
+        self.reached.set()
+        assert self.go_on.wait(60)
+        if self.broken:
+            raise OSError(5, "Input/output error")
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    made = Disk()
+    monkeypatch.setattr(wal, "_sync", made.sync)
+    return made
+
+
+@pytest.fixture
+def early(path: str, programs: ProcessGroup) -> Iterator[Process]:
+    """Another process that committed ``KEY``, and has not asked the disk yet."""
+    with interlock.connect(path, agent="ada") as fleet:
+        fleet.tasks.publish("t")
+    process = programs.start("commit_before_the_disk", path, KEY)
+    assert process.read_line() == "committed"
+    yield process
+    process.write_line()
+    assert process.remaining_lines() == ["done"]
+
+
+def _refused(store: SQLiteStore) -> object:
+    return store.commit(Txn(id="x", entry=b"{}", hash="00", checks=(Check(KEY, "absent"),)))
+
+
+def _nothing_changed(store: SQLiteStore) -> object:
+    found = []
+
+    def work(view: View) -> None:
+        found.append(view.read(KEY)[KEY])
+
+    store.transact(work)
+    return found
+
+
+def _raised(store: SQLiteStore) -> object:
+    def work(view: View) -> None:
+        raise LookupError(view.read(KEY)[KEY])
+
+    return store.transact(work)
+
+
+async def _async(store: SQLiteStore) -> object:
+    return await store.read_async(KEY)
+
+
+def _watched(store: SQLiteStore) -> object:
+    return store.watch("k/", 0).take(0)
+
+
+WAYS: dict[str, Callable[[SQLiteStore], object]] = {
+    "read": lambda store: store.read(KEY),
+    "read in a loop": lambda store: asyncio.run(_async(store)),
+    "refused commit": _refused,
+    "no change": _nothing_changed,
+    "raised": _raised,
+    "watch": _watched,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("early")
+def test_no_answer_rests_on_a_commit_that_the_disk_may_lose(
+    path: str, disk: Disk, way: str
+) -> None:
+    store = SQLiteStore(path)
+    disk.broken = True
+    with pytest.raises(StoreAway, match="could not be made durable"):
+        WAYS[way](store)
+    store.close()
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "raised"])
+@pytest.mark.usefixtures("early")
+def test_an_answer_waits_for_the_disk_and_not_for_the_process_that_committed(
+    path: str, disk: Disk, way: str
+) -> None:
+    store, answers = SQLiteStore(path), list[object]()
+    disk.go_on.clear()
+    thread = threading.Thread(target=lambda: answers.append(WAYS[way](store)))
+    thread.start()
+    assert disk.reached.wait(60)
+    until_asleep(thread)
+    assert not answers
+    disk.go_on.set()
+    thread.join()
+    assert answers
+    assert disk.asked == 1
+    store.close()
+
+
+@pytest.mark.usefixtures("early")
+def test_a_slow_disk_does_not_stop_the_event_loop_that_reads(path: str, disk: Disk) -> None:
+    store = SQLiteStore(path)
+    store._engine.wal.slow = True
+
+    async def read_beside_another() -> None:
+        disk.go_on.clear()
+        reading = asyncio.create_task(_async(store))
+        await asyncio.to_thread(disk.reached.wait, 60)
+        assert not reading.done()
+        disk.go_on.set()
+        await reading
+
+    asyncio.run(read_beside_another())
+    store.close()
+
+
+@pytest.mark.usefixtures("early")
+def test_the_threads_that_wait_for_the_disk_ask_it_once_together(path: str, disk: Disk) -> None:
+    store = SQLiteStore(path)
+    revision = store._read((KEY,), None).revision
+    disk.go_on.clear()
+    threads = [threading.Thread(target=store._engine.wal.wait, args=(revision,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        until_asleep(thread)
+    disk.go_on.set()
+    for thread in threads:
+        thread.join()
+    assert disk.asked == 1
+    store.close()
+
+
+def test_what_any_process_made_durable_is_read_without_the_disk(path: str, disk: Disk) -> None:
+    store, other = SQLiteStore(path), SQLiteStore(path)
+    store.transact(lambda _: put("k/a"))
+    asked = disk.asked
+    for way in ("read", "no change", "watch"):
+        assert WAYS[way](other)
+        assert WAYS[way](store)
+    later = SQLiteStore(path)
+    assert later.read("k/a")["k/a"] is not None
+    assert disk.asked == asked
+    for each in (store, other, later):
+        each.close()
+
+
+def test_after_the_disk_refused_what_is_durable_is_still_read(path: str, disk: Disk) -> None:
+    store, other = SQLiteStore(path), SQLiteStore(path)
+    store.transact(lambda _: put("k/a"))
+    disk.broken = True
+    assert other.read("k/a")["k/a"] is not None
+    with pytest.raises(OutcomeUnknown):
+        store.transact(lambda _: put("k/b"))
+    asked = disk.asked
+    for each in (store, store, other, other):
+        with pytest.raises(StoreAway, match="could not be made durable"):
+            each.read("k/a")
+    assert disk.asked == asked + 1, "nothing asks again once it was refused"
+    store.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "note", [(10_000).to_bytes(8) * 2, b"", b"\xff" * 15, (1).to_bytes(8) + (2).to_bytes(8)]
+)
+def test_a_note_of_another_store_or_half_a_note_counts_as_nothing(
+    path: str, note: bytes, disk: Disk
+) -> None:
+    SQLiteStore(path).close()
+    Path(path + "-bells", "synced").write_bytes(note)
+    store, other = SQLiteStore(path), SQLiteStore(path)
+    disk.broken = True
+    with pytest.raises(OutcomeUnknown):
+        store.transact(lambda _: put("k/a"))
+    with pytest.raises(StoreAway):
+        other.read("k/a")
+    store.close()
+    other.close()
+
+
+def test_without_a_note_each_process_asks_the_disk_by_itself(path: str, disk: Disk) -> None:
+    SQLiteStore(path).close()
+    os.unlink(path + "-bells/synced")
+    os.mkdir(path + "-bells/synced")
+    store, other = SQLiteStore(path), SQLiteStore(path)
+    store.transact(lambda _: put("k/a"))
+    asked = disk.asked
+    assert other.read("k/a")["k/a"] is not None
+    assert other.read("k/a")["k/a"] is not None
+    assert disk.asked == asked + 1
+    store.close()
+    other.close()
+
+
+def test_a_waiter_gets_its_token_when_the_disk_has_the_handover(
+    path: str, programs: ProcessGroup, disk: Disk
+) -> None:
+    holder = programs.start("release_before_the_disk", path)
+    assert holder.read_line() == "held"
+    tokens = list[int]()
+    with interlock.connect(path, agent="bob") as fleet:
+
+        def take() -> None:
+            with fleet.lock("merge", wait=60) as held:
+                tokens.append(held.token)
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        until(lambda: fleet.locks.show("merge").waiters)
+        until_asleep(thread)
+        disk.reached.clear()
+        disk.go_on.clear()
+        holder.write_line()
+        assert holder.read_line() == "committed"
+        assert disk.reached.wait(60), "the waiter looks by itself"
+        until_asleep(thread)
+        assert not tokens
+        disk.go_on.set()
+        thread.join()
+        assert tokens
+    holder.write_line()
+    assert holder.remaining_lines() == ["released"]
 
 
 def test_a_store_that_cannot_be_looked_at_after_a_commit_leaves_no_outcome_in_doubt(

@@ -44,6 +44,7 @@ from interlock.stores.marks import decode_mark
 from interlock.stores.sqlite.connection import NANO, ReadConnection, Row, WriteConnection
 from interlock.stores.sqlite.files import OpenFiles
 from interlock.stores.sqlite.notify import CommitNote
+from interlock.stores.sqlite.wal import RemoteWal
 
 FORMAT = 1
 MARKER = "interlock.json"
@@ -185,6 +186,7 @@ class ReplicaConnection(WriteConnection):
     """Runs the works of this host, replays the batches of the others."""
 
     sends_written = False  # a batch of another host may be old by the time it is replayed
+    make_wal = RemoteWal
 
     def __init__(
         self,
@@ -218,7 +220,6 @@ class ReplicaConnection(WriteConnection):
         super().__init__(db, path, notify, files)
         self.make_item = lambda row: living_item(self, row, self._start)
         self.shown = repository.shown
-        self.wal.sync = _nothing  # type: ignore[method-assign]  # the remote is what lasts
 
     def translated(self, error: apsw.Error, db: apsw.Connection | None = None) -> InterlockError:
         """The engine's complaint in our words; a damaged replica is removed, since it is a copy."""
@@ -589,6 +590,3 @@ def last_batch(repository: Repository, root: Tree) -> int:
 
 def _add(tree: Tree, mode: str, name: str, oid: str) -> None:
     tree[name] = TreeEntry(mode, name, oid)
-
-
-def _nothing() -> None: ...

@@ -2,7 +2,8 @@
 
 store.py       the waist's methods
 writer.py      grouped commits, and the queue of processes for the write lock
-connection.py  the connection that reads, the one that writes, and the write-ahead log
+connection.py  the connection that reads, and the one that writes
+wal.py         how far the write-ahead log is durable, and the wait for that
 watch.py       the feed of changes, read from the log
 notify.py      how a commit wakes the processes that watch
 schema.py      opening a connection, tables, format number, migrations, errors of SQLite

@@ -1,16 +1,6 @@
 """The connections to the file: one that reads, and one that runs jobs in a transaction.
 
-``Wal`` makes commits durable: it synchronises the write-ahead log after the write lock is released.
-SQLite would do it before COMMIT returns (``synchronous=FULL``), while all other writers wait.  The
-log is one file that only grows until SQLite restarts it, and SQLite writes it home durably before
-that.  So a process that synchronises the file after its own COMMIT makes durable its commit and
-all before it; processes that wait for the disk wait together, while the next one already decides.
-
-No caller gets an answer before that.  Another process may read a commit a moment sooner; what it
-commits then is never durable without what it read.
-
-If the disk refuses, the content of the file is unknown, and a retry would succeed although data
-was dropped.  So this connection commits nothing from then on.
+Neither of them makes anything durable: that is for ``Wal``, after the write lock is released.
 """
 
 from __future__ import annotations
@@ -46,6 +36,7 @@ from interlock.stores.marks import decode_mark, encode_mark, refusal
 from interlock.stores.sqlite import schema
 from interlock.stores.sqlite.files import OpenFiles
 from interlock.stores.sqlite.notify import CommitNote
+from interlock.stores.sqlite.wal import Wal
 
 if TYPE_CHECKING:
     import asyncio
@@ -251,6 +242,7 @@ class WriteConnection(ReadConnection):
 
     sends_written = True
     """Whether a watch is sent what a commit wrote."""
+    make_wal = Wal
 
     def __init__(
         self,
@@ -263,7 +255,8 @@ class WriteConnection(ReadConnection):
         self.seen = 0
         """The highest revision that this object committed: the store never goes back behind it."""
         self._wait: float | None = None
-        self.wal = Wal(path)
+        self.wal = self.make_wal(path)
+        self._durable_changes = 0
         super().__init__(db)
         self.notify = notify
         self._path = path
@@ -289,7 +282,8 @@ class WriteConnection(ReadConnection):
         self._wait = None
         # We do that ourselves: `Wal`.
         db.execute("PRAGMA synchronous=NORMAL").fetchall()
-        self.wal.close()
+        self.wal.reopen()
+        self._durable_changes = 0
 
     def begin(self, wait: float) -> None:
         """Open the transaction; BusyError if another program prevents that for so long."""
@@ -371,7 +365,7 @@ class WriteConnection(ReadConnection):
                     self._apply(txn)
 
     def commit(self) -> None:
-        """Make it seen, and keep the write-ahead log in bounds; ``wal.sync`` makes it durable."""
+        """Make it visible, and keep the write-ahead log in bounds; it is not durable by that."""
         if self._quiet:
             self._execute("UPDATE meta SET value = ? WHERE name = 'quiet'", (self._quiet,))
         self._execute("COMMIT")
@@ -380,10 +374,20 @@ class WriteConnection(ReadConnection):
             self._jobs = 0
             self._bound_wal()
 
+    def make_durable(self) -> None:
+        """Return when what the last transactions committed, and what they read, is durable."""
+        changes = self.db.total_changes()
+        # A mark has no revision of its own, nor has upkeep, so a revision says nothing of them.
+        if changes == self._durable_changes and self.mark is None:
+            self.wal.wait(self._last)
+        else:
+            self.wal.sync(self._last)
+            self._durable_changes = changes
+
     def close(self) -> None:
         """Close the file; the rest of its log is never written into another file."""
         close_connection(self.db, self.files)
-        self.wal.close()
+        self.wal.reopen()
 
     def rollback(self) -> None:
         """Undo everything of this transaction."""
@@ -576,36 +580,3 @@ def _no_text(error: UnicodeDecodeError) -> apsw.Error:
 def _entry(row: EntryRow) -> Item:
     id_, value, revision, hash_ = row
     return Item(LOG + id_, value, revision, revision, id_, hash_)
-
-
-_sync = getattr(os, "fdatasync", os.fsync)
-
-
-class Wal:
-    """The write-ahead log of one connection, as a file."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path + "-wal"
-        self.trouble = ""
-        """Why nothing can be made durable any more."""
-        self._fd = -1
-
-    def sync(self) -> None:
-        """Make everything durable that was committed by now."""
-        try:
-            if self._fd < 0:
-                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            _sync(self._fd)
-        except OSError as error:
-            self.trouble = (
-                f"{self.path} could not be made durable ({error.strerror}); the disk may have"
-                " lost the last writes: check it, then connect again"
-            )
-            raise
-
-    def close(self) -> None:
-        """Close the file: the next connection may have another one."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            with suppress(OSError):
-                os.close(fd)

@@ -155,6 +155,7 @@ class SQLiteStore(BlockingStore):
                 raise files.full(self.path) from None
             raise StoreReadOnly(f"{folder}: {error.strerror}; change its permissions") from None
         self._engine, self._writer = self._make_writer(db, patience)
+        self._engine.wal.share(f"{folder}/synced", self._opened_at, ReadConnection(db).revision)
         self._made_feed: ChangeFeed | None = None
 
     def _make_writer(self, db: apsw.Connection, patience: float) -> tuple[WriteConnection, Writer]:
@@ -178,7 +179,30 @@ class SQLiteStore(BlockingStore):
         fresh: bool = True,  # noqa: ARG002 - always
         longest: int | None = None,
     ) -> Snapshot:
-        """All the refs at one revision; a writer does not block it."""
+        """All the refs at one revision, which is durable; a writer does not block it."""
+        snapshot = self._read(refs, longest)
+        self._engine.wal.wait(snapshot.revision)
+        return snapshot
+
+    async def read_async(
+        self,
+        *refs: Ref,
+        times: bool = False,  # noqa: ARG002 - as above
+        fresh: bool = True,  # noqa: ARG002 - as above
+        longest: int | None = None,
+    ) -> Snapshot:
+        """Read in an event loop, which goes on while a slow disk is busy."""
+        snapshot, wal = self._read(refs, longest), self._engine.wal
+        if not wal.slow or wal.is_durable(snapshot.revision):
+            wal.wait(snapshot.revision)
+        else:
+            import asyncio
+
+            await asyncio.to_thread(wal.wait, snapshot.revision)
+        return snapshot
+
+    def _read(self, refs: tuple[Ref, ...], longest: int | None) -> Snapshot:
+        """All the refs at one revision, which a power cut may still undo."""
         self._check()
         feed = self._made_feed
         behind = feed.behind if feed is not None else ()
@@ -318,7 +342,9 @@ class SQLiteStore(BlockingStore):
 
     def mark(self) -> StoreMark | None:
         """Why it accepts no commits."""
-        return self._ask(lambda reader: reader.standing()[1])
+        revision, mark = self._ask(ReadConnection.standing)
+        self._engine.wal.wait(revision)
+        return mark
 
     def set_mark(self, new: StoreMark | None, old: StoreMark | None) -> bool:
         """Replace the mark, if it still is the old one."""
@@ -409,6 +435,7 @@ class SQLiteStore(BlockingStore):
                 close_connection(self._reader.db, self._files)
             if idle:
                 self._engine.close()
+                self._engine.wal.close()
             guard.discard(self)
 
     def rest(self) -> bool:
@@ -420,6 +447,10 @@ class SQLiteStore(BlockingStore):
         if not self._writer.using.acquire(timeout=fork.PATIENCE):
             return False
         if not self._reading.acquire(timeout=fork.PATIENCE):
+            self._writer.using.release()
+            return False
+        if not self._engine.wal.using.acquire(timeout=fork.PATIENCE):
+            self._reading.release()
             self._writer.using.release()
             return False
         self._files.recheck(self._engine.db)
@@ -445,6 +476,7 @@ class SQLiteStore(BlockingStore):
                     with suppress(StoreMissing):
                         self._files.begin(db)
             self._resting = False
+            self._engine.wal.using.release()
             self._reading.release()
             self._writer.using.release()
 
@@ -458,6 +490,7 @@ class SQLiteStore(BlockingStore):
                 if db is not None:
                     ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
         self._write_queue.close()
+        self._engine.wal.abandon()
         if self._made_feed is not None:
             self._made_feed.abandon()
 
@@ -487,7 +520,7 @@ class SQLiteStore(BlockingStore):
             schema.configure(db)
             schema.establish(db, self.path)
             self._begin_boot(db)
-            self.mark_at_opening = ReadConnection(db).standing()[1]
+            self._opened_at, self.mark_at_opening = ReadConnection(db).standing()
             self._files.begin(db)
             if not marked:
                 files.mark_logs(self.path)
@@ -522,13 +555,14 @@ class SQLiteStore(BlockingStore):
             self._files.refuse()
 
     def _later(self, revision: int) -> tuple[Later, int, StoreTrouble | None]:
-        """The next log rows, how far the log was trimmed, and the error of a mark.
+        """The next log rows, durable, how far the log was trimmed, and the error of a mark.
 
         How far it was trimmed is asked last, so no gap is missed.
         """
         rows, (trimmed, mark) = self._ask(
             lambda reader: (reader.later(revision), reader.one(_FED_FROM))
         )
+        self._engine.wal.wait(rows[-1][0] if rows else 0)
         error = self._engine.refuse(decode_mark(mark)) if isinstance(mark, str) else None
         return rows, int(trimmed), error
 

@@ -47,6 +47,7 @@ from interlock.errors import (
     StoreBusy,
     StoreClosed,
     StoreMissing,
+    StoreTrouble,
     StoreUnsuitable,
 )
 from interlock.store import Committed, Work
@@ -375,7 +376,7 @@ class Writer:
         return True
 
     def _sync(self, jobs: Sequence[WriteJob]) -> None:
-        """Make what the jobs committed, and what they saw, durable; others have the turn by now.
+        """Make what the jobs committed, and what they read, durable; others have the turn by now.
 
         First see that it is in the store that stands there: nothing else is acknowledged.  After
         the disk that would take longer, since this process has slept.
@@ -383,14 +384,15 @@ class Writer:
         engine = self._engine
         try:
             engine.files.check(engine.db)
-            engine.wal.sync()
-        except (StoreMissing, OSError, apsw.Error) as error:
+            engine.make_durable()
+        except (StoreTrouble, apsw.Error) as error:
             engine.doubt_touched()
             trouble = engine.wal.trouble or str(error)
             gone = engine.files.recheck(engine.db) and StoreMissing(engine.files.gone)
             for job in jobs:
-                unknown = None if job.txn is None else OutcomeUnknown(trouble, job.txn.id)
-                job.error = job.error or gone or unknown or StoreAway(trouble)
+                if not isinstance(job.error, StoreTrouble):  # else it rests on nothing
+                    unknown = None if job.txn is None else OutcomeUnknown(trouble, job.txn.id)
+                    job.error = gone or unknown or StoreAway(trouble)
 
     def _not_committed(self, jobs: Sequence[WriteJob], error: apsw.Error) -> None:
         """COMMIT failed; after an error of the disk it is unknown what became of it."""
