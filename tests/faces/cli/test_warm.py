@@ -204,22 +204,66 @@ def refused(head: bytes, texts: bytes) -> None:
         warm_server.decoded(head, texts)
 
 
-def test_it_serves_on_after_requests_that_are_none(process: Warm, tmp_path: Path) -> None:
-    environment = with_store(process, tmp_path)
+@contextmanager
+def connected(environment: dict[str, str]) -> Iterator[socket.socket]:
+    """A line to the warm process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", environment["XDG_RUNTIME_DIR"])
         path = warm.socket_path()
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(path)
+        yield line
+
+
+def test_it_serves_on_after_requests_that_are_none(process: Warm, tmp_path: Path) -> None:
+    environment = with_store(process, tmp_path)
     head, texts = warm.packed(STAMP, WORDS, VARIABLES, 0, (False, False, False))
     huge = (2**32 - 1).to_bytes(warm.LENGTH, "big") + head[warm.LENGTH :]
     for sent in (b"", b"x", head, huge + texts, head + texts, head + b"\xff" * len(texts)):
-        with socket.socket(socket.AF_UNIX) as line:
-            line.connect(path)
+        with connected(environment) as line:
+            assert line.recv(10) == warm.READY
             with suppress(ConnectionError):  # it may hang up before it has read all
                 line.sendall(sent)
                 line.shutdown(socket.SHUT_WR)
                 assert line.recv(10) in (b"", warm.DECLINED)  # no files, and another stamp
     with waiting(process, tmp_path, environment):  # its child is one of the warm process
         assert not gone(process.pid)
+
+
+FORGED = """
+import ctypes, sys
+from interlock.faces.cli import warm
+own = warm.stamp()
+warm.stamp = lambda: own
+no_new_privileges = 38
+if sys.argv[1] == "confined":
+    ctypes.CDLL(None).prctl(no_new_privileges, 1, 0, 0, 0)
+print(warm.hand_over(["lock", "list"]))
+"""
+"""A command that says of itself what it likes."""
+
+
+@pytest.mark.parametrize(("sandbox", "answer"), [("none", "0"), ("confined", "None")])
+def test_a_command_does_not_leave_its_sandbox_whatever_it_says_of_itself(
+    process: Warm, tmp_path: Path, sandbox: str, answer: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORGED, sandbox],
+        cwd=tmp_path, env=with_store(process, tmp_path), input="", capture_output=True, text=True,
+        timeout=PATIENCE, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == answer
+
+
+def test_what_was_sent_before_it_was_asked_for_is_not_carried_out() -> None:
+    """Its sender may have ended, and another process may have its pid by now."""
+    ours, theirs = socket.socketpair()
+    sent = warm.packed(warm.stamp(), ("lock", "list"), os.environ, 0, (False, False, False))
+    with ours, theirs:
+        ours.sendall(b"".join(sent))
+        own = (warm.stamp(), warm_server.confinement(os.getpid()))
+        with pytest.raises(warm_server.BadRequest, match="before it was asked for"):
+            warm_server._received_command(theirs, own)
 
 
 def test_the_mask_is_that_of_the_command(process: Warm, tmp_path: Path) -> None:
@@ -288,9 +332,9 @@ def test_a_command_after_a_change_of_the_code_is_refused(
         command.connect(str(tmp_path / "s"))
         code = warm_server.LoadedCode()
         code.files["gone.py"] = 1
-        assert warm_server._accepted(listener, theirs, (), code) is None
+        assert warm_server._accepted(listener, theirs, ((), ()), code) is None
         del code.files["gone.py"]
-        found = warm_server._accepted(listener, theirs, (), code)
+        found = warm_server._accepted(listener, theirs, ((), ()), code)
         assert found is not None
         found[0].close()
         assert ours.recv(9) == warm.BEGUN

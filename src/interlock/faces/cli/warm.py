@@ -4,13 +4,16 @@ Most of the time of a command goes into starting Python and importing modules.  
 (``warm_server.py``) is a process that has done that.  It forks for each command, so a command is a
 process of its own with the standard files, folder, environment, mask and signals of its caller.
 
-    the command --- words, folder, environment, files --> the warm process --- fork --> the child
+    the command <-- READY ------------------------------- the warm process --- fork --> the child
+    the command --- words, folder, environment, files ---------------------------------> the child
     the command <-- the pid of the child, then its exit status -------------------------'
 
-It must change no answer, so the two compare their stamps: the same user and groups, code,
-interpreter, encodings, namespaces, confinement and limits.  If anything differs, or no warm process
-is there, the command is carried out as usual.  The warm process declines commands that run a
-program or follow a stream (``in_shell``): these last, so the start matters little.
+It must change no answer, so code, interpreter and encodings have to be the same: the command sends
+its stamp.  It must give no right either: a command in a sandbox would leave it.  So the warm
+process itself looks at the user and groups, namespaces, confinement and limits of the command.  If
+anything differs, or no warm process is there, the command is carried out as usual.  The warm
+process declines commands that run a program or follow a stream (``in_shell``): these last, so the
+start matters little.
 
 The child must not outlive the command: its end of the line raises SIGIO when the other one closes,
 which ends it as a kill would end the command.
@@ -36,7 +39,7 @@ else:
     import _signal  # what signal is made of, without its enumerations
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-DECLINED, BEGUN = b"-", b"+"
+READY, DECLINED, BEGUN = b".", b"-", b"+"
 LENGTH = 4
 """The bytes of a number on the line."""
 HEAD = 6 * LENGTH
@@ -51,8 +54,6 @@ _PEER = 12
 _PATIENCE = 1.0
 """Seconds in which a warm process has to begin; else the command is carried out as usual."""
 _PRIME = 4_294_967_291
-_CONFINED = ("Uid:", "Gid:", "Groups:", "NoNewPrivs:", "Seccomp:", "CapEff:")
-_LIMITED = ("Max cpu time", "Max file size", "Max data size", "Max address space")
 
 
 def socket_path() -> str:
@@ -65,10 +66,6 @@ def socket_path() -> str:
 
 def stamp() -> tuple[str, ...]:
     """What must be equal in both processes, so that a command has the same answer in either."""
-    with open("/proc/self/status", encoding="utf-8", errors="replace") as status:
-        confined = [line for line in status if line.startswith(_CONFINED)]
-    with open("/proc/self/limits", encoding="ascii") as limits:
-        confined += [line for line in limits if line.startswith(_LIMITED)]
     return (
         PACKAGE,
         sys.version,
@@ -77,8 +74,6 @@ def stamp() -> tuple[str, ...]:
         repr([(each.encoding, each.errors) for each in (sys.stdin, sys.stdout, sys.stderr)]),
         sys.getfilesystemencoding(),
         os.environ.get("PYTHONPATH", ""),
-        *[os.readlink(f"/proc/self/ns/{kind}") for kind in ("mnt", "net", "pid", "uts")],
-        *confined,
     )
 
 
@@ -91,24 +86,36 @@ def hand_over(argv: Sequence[str]) -> int | None:
         import _socket
 
         line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        line.settimeout(_PATIENCE)  # it may be stopped, by Ctrl-Z for example
-        line.connect(path)
-        if peer_uid(line) != os.geteuid():
-            return None
-        _send(line, argv)
-        try:
-            answer = line.recv(1)
-        except TimeoutError:  # from now on it cannot begin; what it sent before counts
-            line.shutdown(_socket.SHUT_RD)
-            answer = line.recv(1)
-        if answer != BEGUN:
-            line.close()
-            return None
-        line.settimeout(None)
-        child = int.from_bytes(line.recv(LENGTH), "big")
-    except (OSError, AttributeError, ValueError):  # no such socket here, or a file that is closed
+    except (OSError, AttributeError):  # no such socket here
+        return None
+    try:
+        child = _begun(line, path, argv)
+    except (OSError, ValueError):  # nothing listens there, or a file is closed
+        child = None
+    if child is None:
+        line.close()
         return None
     return _follow(line, child)
+
+
+def _begun(line: socket, path: str, argv: Sequence[str]) -> int | None:
+    """The process that carries out a command; None if the warm process declines."""
+    import _socket
+
+    line.settimeout(_PATIENCE)  # it may be stopped, by Ctrl-Z for example
+    line.connect(path)
+    if peer_uid(line) != os.geteuid() or line.recv(1) != READY:
+        return None
+    _send(line, argv)
+    try:
+        answer = line.recv(1)
+    except TimeoutError:  # from now on it cannot begin; what it sent before counts
+        line.shutdown(_socket.SHUT_RD)
+        answer = line.recv(1)
+    if answer != BEGUN:
+        return None
+    line.settimeout(None)
+    return int.from_bytes(line.recv(LENGTH), "big")
 
 
 def peer_uid(line: socket) -> int:

@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeAlias
 
 import interlock
 from interlock import registry
@@ -43,6 +43,14 @@ _APART = (
 """What is not imported: programs of their own, and engines across a network."""
 _FILES = 4
 """The standard files of a command, and its folder."""
+_NUMBER = 4
+"""The bytes of a file, and of each credential."""
+_CREDENTIALS = 3 * _NUMBER
+_SPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+_CONFINED = ("Uid:", "Gid:", "Groups:", "NoNewPrivs:", "Seccomp:", "CapEff:")
+_LIMITED = ("Max cpu time", "Max file size", "Max data size", "Max address space")
+_Own: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+"""The stamp of the warm process, and its confinement."""
 _MASK = 0o777
 _LOOK = 1.0
 """Seconds between two looks at the files of the code."""
@@ -166,7 +174,7 @@ def _fork_for_commands(listener: socket.socket, idle: float, code: LoadedCode) -
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the children
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell ignores some behind &
         signal.signal(signum, signal.default_int_handler)
-    own = warm.stamp()
+    own = (warm.stamp(), confinement(os.getpid()))
     while not code.is_old():
         ours, theirs = socket.socketpair()
         with ours, theirs:
@@ -190,7 +198,7 @@ def _has_begun(child: socket.socket, idle: float) -> bool:
 
 
 def _serve_one(
-    listener: socket.socket, parent: socket.socket, own: tuple[str, ...], code: LoadedCode
+    listener: socket.socket, parent: socket.socket, own: _Own, code: LoadedCode
 ) -> NoReturn:
     """In the child: carry out one command; also a failure ends it here, so it never forks."""
     status = warm.KILLED
@@ -205,7 +213,7 @@ def _serve_one(
 
 
 def _accepted(
-    listener: socket.socket, parent: socket.socket, own: tuple[str, ...], code: LoadedCode
+    listener: socket.socket, parent: socket.socket, own: _Own, code: LoadedCode
 ) -> tuple[socket.socket, list[int], CommandRequest] | None:
     """Wait for a command; None when the warm process has ended, or its code was changed."""
     events = select.poll()
@@ -225,17 +233,16 @@ def _accepted(
         parent.sendall(warm.DECLINED)
 
 
-def _received_command(
-    line: socket.socket, own: tuple[str, ...]
-) -> tuple[list[int], CommandRequest] | None:
+def _received_command(line: socket.socket, own: _Own) -> tuple[list[int], CommandRequest] | None:
     """The files and the request of a command; None if it has to start by itself."""
     if warm.peer_uid(line) != os.geteuid():
         return None
-    line.settimeout(_PATIENCE)
-    head, files, _, _ = socket.recv_fds(line, warm.HEAD, _FILES)
+    _ask(line)
+    head, files, pid = _received_head(line)
     try:
         request = decoded(head, _received(line, head))
-        if request.stamp == own and len(files) == _FILES and _is_short(request.argv):
+        same = (request.stamp, confinement(pid)) == own
+        if same and len(files) == _FILES and _is_short(request.argv):
             files, taken = [], files
             return taken, request
         line.sendall(warm.DECLINED)
@@ -243,6 +250,48 @@ def _received_command(
     finally:
         for file in files:
             os.close(file)
+
+
+def _ask(line: socket.socket) -> None:
+    """Let the command send its request, to which the system adds the credentials of its sender.
+
+    A request that was sent before may come from a process that has ended, whose pid another one
+    has now.
+    """
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    line.setblocking(False)
+    with suppress(BlockingIOError):
+        line.recv(1)
+        raise BadRequest("it came before it was asked for")
+    line.settimeout(_PATIENCE)
+    line.sendall(warm.READY)
+
+
+def _received_head(line: socket.socket) -> tuple[bytes, list[int], int]:
+    """The head of a request, its files, and the process that sent it; the system names that."""
+    room = socket.CMSG_SPACE(_FILES * _NUMBER) + socket.CMSG_SPACE(_CREDENTIALS)
+    head, found, _, _ = line.recvmsg(warm.HEAD, room)
+    given = {kind: data for level, kind, data in found if level == socket.SOL_SOCKET}
+    files = given.get(socket.SCM_RIGHTS, b"")
+    sender = given.get(socket.SCM_CREDENTIALS, b"")[:_NUMBER]
+    return (
+        head,
+        [_integer(files[at : at + _NUMBER]) for at in range(0, len(files), _NUMBER)],
+        _integer(sender),
+    )
+
+
+def _integer(data: bytes) -> int:
+    return int.from_bytes(data, sys.byteorder)
+
+
+def confinement(pid: int) -> tuple[str, ...]:
+    """What a process may do; OSError if it has ended, or is hidden from this one."""
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as status:
+        found = [line for line in status if line.startswith(_CONFINED)]
+    with open(f"/proc/{pid}/limits", encoding="ascii") as limits:
+        found += [line for line in limits if line.startswith(_LIMITED)]
+    return (*[os.readlink(f"/proc/{pid}/ns/{kind}") for kind in _SPACES], *found)
 
 
 class BadRequest(Exception):
