@@ -20,7 +20,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
-from interlock.errors import InterlockError, StoreDamaged, StoreTrouble
+from interlock.errors import InterlockError
 from interlock.steps import drive
 from interlock.threads import background
 
@@ -200,20 +200,13 @@ class PutOffEnds:
         ends = [end for end in plain if end is not None]
         if not ends:
             return frozenset()
-        for last in (False, True):
+        try:
             op = self._worker_loop.end_and_claim(ends, limit, ahead=True)
-            try:
-                ended, claims = drive(op, self._fleet.store)
-            except InterlockError as error:
-                if isinstance(error, StoreDamaged) or not isinstance(error, StoreTrouble):
-                    break  # each by itself then: one of them must not harm the others
-                if last:
-                    _warn("%d tasks could not be ended, and go back: %s", len(found), error)
-                    _give_up(found)
-            else:
-                self._worker_loop.keep_ahead(claims, loop)
-                return ended
-        return frozenset()
+            ended, claims = drive(op, self._fleet.store)
+        except InterlockError:  # each by itself then, which waits if the store is away
+            return frozenset()
+        self._worker_loop.keep_ahead(claims, loop)
+        return ended
 
     def forget(self) -> None:
         """After a fork, in the child: the claims are those of the parent, and so are its locks."""

@@ -149,7 +149,7 @@ class _TaskRuns:
         if not why:
             self._say(await claim.conclude(kept))
             return 0
-        self._say(await claim.fail(why, kept), f"{claim.task}: {why}")
+        self._say(await claim.conclude_failed(why, kept), f"{claim.task}: {why}")
         return LATE if ended.how == "late" else ended.status or 1
 
     async def _not_started(self, claim: Claim, why: str, worker: Worker | None) -> int:

@@ -102,8 +102,16 @@ class ClaimHandle(HeldHandle[D]):
 
     @call
     def conclude(self, result: object = None) -> Op[task_outcomes.TaskCompleted]:
-        """Complete the task at the end of a handler; without evidence, the attempt fails."""
+        """Complete the task at the end of its work; without evidence, the attempt fails.
+
+        While the store is away this waits, as the end of a block does.
+        """
         return self._holding.conclude(result)
+
+    @call
+    def conclude_failed(self, reason: str, error: object = None) -> Op[task_outcomes.TaskFailed]:
+        """Fail the attempt at the end of its work; it waits while the store is away."""
+        return self._holding.conclude_failed(reason, error)
 
     @call
     def fail(

@@ -2,11 +2,12 @@
 
 Shared by the blocking and the async blocks, which differ only in how they wait.
 
-A claim is settled by completing, failing or releasing its task.  While the store is in trouble that
-fails with an error, so no result is dropped silently.  The claim stays held then, and the caller
-can retry.  If the block ends instead, a requested completion is retried once; otherwise the task
-goes back to the queue as soon as the store answers, or when the lease ends.  Trouble with settling
-never counts as a failed attempt.
+A claim is settled by completing, failing or releasing its task.  A call that does so while the
+store is away ends with an error, and the claim stays held.  The end of the work, which is that of a
+block, a handler or a program, waits instead: until the store answers, or the claim is lost, which
+raises ``Lost`` (``_until_answered``).  So no outage that a claim outlives throws away finished
+work, and trouble with settling never counts as a failed attempt.  A call that met trouble inside of
+the block is repeated by its end.
 
 A completion whose evidence does not pass raises ``Unproven``, and the claim stays held: the caller
 may work on, and complete it later.  If the block ends, the attempt fails with the reason of the
@@ -44,6 +45,7 @@ from interlock.nouns.tasks.claim_calls import payload
 from interlock.nouns.tasks.publish_calls import reason_text
 from interlock.runtime.callers import LocalCaller
 from interlock.runtime.keeper import Lease
+from interlock.runtime.outage import AGAIN, PASSING, OutageLog
 from interlock.steps import Op, Pause, Read
 
 if TYPE_CHECKING:
@@ -99,13 +101,12 @@ class HeldClaim(HeldGrant):
     _worker: LocalCaller | None = None
     _ending: Callable[[], Op[Outcome]] | None = None
     """What the end of the block does, if that is something else than to complete the task."""
-    _has_result = False
-    """Whether the end of the block completes it with ``_result``."""
     _result: Raw | None = None
+    """What it is completed with otherwise."""
     _alone = False
     """Whether it cannot end together with others."""
     _retry: Callable[[], Op[Outcome]] | None = None
-    """The completion to retry after trouble."""
+    """What to repeat after trouble."""
     _settling = False
 
     def __init__(
@@ -146,12 +147,16 @@ class HeldClaim(HeldGrant):
 
     def conclude(self, result: object = None) -> Op[task_outcomes.TaskCompleted]:
         """Complete the task at the end of its work; without evidence, the attempt fails."""
-        return (yield from self._conclude(partial(self.complete, result)))
+        completing = partial(self._complete, payload(result, "result"))
+        return (yield from self._until_answered(partial(self._conclude, completing)))
+
+    def conclude_failed(self, reason: str, error: object = None) -> Op[task_outcomes.TaskFailed]:
+        """Fail the attempt at the end of its work."""
+        return (yield from self._until_answered(partial(self.fail, reason, error)))
 
     def end_with(self, result: object) -> None:
         """Have the end of the block complete it with this result."""
-        self._result, self._has_result = payload(result, "result"), True
-        self._ending = None
+        self._result, self._ending = payload(result, "result"), None
 
     def end_by(self, ending: Ending, good: type[T]) -> None:
         """Have the end of the block settle it by another operation: see ``settle``."""
@@ -211,12 +216,13 @@ class HeldClaim(HeldGrant):
         """Fail the attempt."""
         kept, why = payload(error, "error"), reason_text(reason)
         claimant, tasks = self._claimant(), self.context.tasks
+        again = partial(self.fail, reason, error, retry=retry)
 
         def failing(then: NextClaim | None) -> Op[Outcome]:
             actor = self.context.me().actor
             return tasks.fail(actor, claimant, why, kept, retry=retry, then=then)
 
-        return (yield from self._settle(failing, task_outcomes.TaskFailed))
+        return (yield from self._settle(failing, task_outcomes.TaskFailed, again))
 
     def release(self) -> Op[task_outcomes.TaskReleased]:
         """Release the task; no attempt is counted."""
@@ -225,7 +231,11 @@ class HeldClaim(HeldGrant):
             return self.context.tasks.release(self.context.me().actor, self._claimant())
 
         try:
-            return (yield from self._settle(releasing, task_outcomes.TaskReleased, goes_on=False))
+            return (
+                yield from self._settle(
+                    releasing, task_outcomes.TaskReleased, self.release, goes_on=False
+                )
+            )
         except StoreInUse:  # inside of another call of this thread: the keeper does it
             self.give_up()
             return task_outcomes.TaskReleased(task=self.claimed.task, later=True)
@@ -248,14 +258,17 @@ class HeldClaim(HeldGrant):
         """
         if self.released:
             return
+        settling = partial(self._settle_at_end, error)
         if error is None:
-            yield from self._or_give_up(self._settle_at_end(None))
+            yield from self._or_give_up(self._until_answered(settling))
             return
         try:
-            if not isinstance(error, Exception) and self.context.store.outage:
+            if isinstance(error, Exception):
+                yield from self._or_give_up(self._until_answered(settling))
+            elif self.context.store.outage:
                 self.give_up()  # an interrupted caller need not wait for the store
             else:
-                yield from self._or_give_up(self._settle_at_end(error))
+                yield from self._or_give_up(settling())
         except Lost:
             return
         except InterlockError as trouble:
@@ -318,34 +331,47 @@ class HeldClaim(HeldGrant):
             self._worker = None
 
     def _settle_at_end(self, error: BaseException | None) -> Op[Outcome]:
-        """Settle at the end of a block; a completion that failed inside is retried instead."""
+        """Settle at the end of a block; what met trouble before is repeated instead."""
         if self._retry is not None:
-            return (yield from self._retry())
-        if self.trouble:
-            task = self.claimed.task
-            raise StoreTrouble(f"task {task} was not settled and goes back: {self.trouble}")
+            return (yield from self._conclude(self._retry))
+        if error is None and self._ending is not None:
+            return (yield from self._ending())
         if error is None:
-            return (yield from self._finish())
+            return (yield from self._conclude(partial(self._complete, self._result)))
         if isinstance(error, Unproven):
             return (yield from self.fail(_lacking(error.outcome)))
         if isinstance(error, Exception):
             return (yield from self.fail(_reason(error), _traceback(error)))
         return (yield from self.release())
 
-    def _finish(self) -> Op[Outcome]:
-        """Do what the end of the block is to do; a result that met trouble is sent again, once."""
-        completing = partial(self._complete, self._result)
-        if self._ending is None and not self._has_result:
-            return (yield from self._conclude(completing))
-        try:
-            if self._ending is not None:
-                return (yield from self._ending())
-            return (yield from self._conclude(completing))
-        except StoreTrouble as trouble:
-            if self._retry is None:
-                raise
-            _warn("task %s could not be settled at once: %s", self.claimed.task, trouble)
-            return (yield from self._retry())
+    def _until_answered(self, attempt: Callable[[], Op[T]]) -> Op[T]:
+        """Settle it at the end of the work: repeat that until the store answers, or it is lost.
+
+        A claim whose lease another process renews counts as lost after the time of one lease.
+        """
+        clock, outage = self.context.runner.clock.monotonic, OutageLog(self._about)
+        ends = None if self.leases else clock() + (self.claimed.expires_in or 0.0)
+        while True:
+            try:
+                outcome = yield from attempt()
+            except PASSING as trouble:
+                if self.context.no_retry or self.released:
+                    raise
+                if not self.context.store.outage:  # else the store has logged it
+                    outage.warn(trouble)
+            else:
+                outage.over()
+                return outcome
+            while True:
+                if self.lost() or (ends is not None and clock() >= ends):
+                    raise self.over()
+                yield Pause(self.context.runner.capabilities.allow(AGAIN))
+                if not self.context.store.outage or self.context.session_lease is None:
+                    break  # an attempt takes ten seconds while the store is away
+
+    @property
+    def _about(self) -> str:
+        return f"the end of task {foreign(self.claimed.task)}"
 
     def _or_give_up(self, op: Op[Outcome]) -> Op[None]:
         """Settle it; if that raises, give it up."""
