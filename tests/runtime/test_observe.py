@@ -128,6 +128,7 @@ def test_counters_say_how_things_stand_and_what_was_done(
         timeouts=1,
         rate_limit_violations=2,
         refusals=2,
+        refused={"ada": 2},
     )
     assert ada.run(ada.fleet.counters(since="1h")).sent == 3
     stage.clock.advance(60)

@@ -21,7 +21,7 @@ from interlock.errors import BadInput
 from interlock.runtime.history import EntriesBackward, open_log, read_entry
 from interlock.runtime.metrics import CountedEntry, Metric, NounMetrics
 from interlock.runtime.reads import every, looked_up, readable
-from interlock.runtime.refusals import refused
+from interlock.runtime.refusals import all_refused
 from interlock.steps import NextChanges, Op
 from interlock.store import Change, Item, Resync, Watch
 
@@ -103,14 +103,16 @@ def counters(since: float, most: int = MOST) -> Op[Counters]:
     registered = yield from _registered()
     pending = yield from _pending()
     counts, partial, metrics = yield from _counts(since, most)
-    unrecorded = [refused(item) for item in (yield from every(keys.refusal_counts()))]
+    of_agents = yield from all_refused()
     for name, word in (("rate_limit_violations", "limited"), ("refusals", "")):
-        more = sum(each.since(since, word) for each in unrecorded)
+        more = sum(each.since(since, word) for each in of_agents.values())
         counts[name] = counts.get(name, 0) + more
+    refused = {agent: number for agent, each in of_agents.items() if (number := each.since(since))}
     return Counters(
         since=round(since, 3),
         registered=registered,
         pending_queries=pending,
+        refused=dict(sorted(refused.items(), key=lambda each: -each[1])[:REFUSED_AGENTS]),
         partial=partial,
         metrics=metrics,
         **counts,
@@ -204,9 +206,9 @@ class Counters(Struct, frozen=True, kw_only=True):
     handed                 questions that were escalated to a person
     rate_limit_violations  refusals of senders that exceeded their rate limit
     refusals               all refusals: rate limits, a caller whose grant ended or never was its
-                           own, a full inbox, a paused sender.  The first refusal of a grant or a
-                           sender within a minute is recorded; the others are counted by the
-                           minute, for four hours
+                           own, a full inbox, a paused sender; counted by the minute, for four
+                           hours
+    refused                how many of them each agent had, for the fifty agents with the most
     partial                the record has more entries since that moment than were read
     metrics                what nouns count under names of their own: those of requests between
                            swarms, if the home is a swarm
@@ -223,6 +225,7 @@ class Counters(Struct, frozen=True, kw_only=True):
     handed: int = 0
     rate_limit_violations: int = 0
     refusals: int = 0
+    refused: dict[str, int] = {}
     partial: bool = False
     metrics: tuple[Metric, ...] = ()
 
@@ -234,12 +237,13 @@ COUNTED = {
     "query:replied": "replied",
     "query:expired": "timeouts",
     "query:handed": "handed",
-    "message:limited": "rate_limit_violations",
     "request:limited": "rate_limit_violations",
 }
 """Which events a counter counts."""
-REFUSED = ("fenced", "not_owner", "not_holder", "limited", "full", "not_allowed", "unavailable")
-"""How the events of refusals end."""
+REFUSED = ("request:limited", "request:full", "request:not_allowed", "request:unavailable")
+"""Refusals that their events count; the others are counted for each agent (``refusals.py``)."""
+REFUSED_AGENTS = 50
+"""The most agents whose refusals are listed."""
 
 
 def observed(entry: Entry, revision: int) -> Iterator[Observed]:
@@ -267,7 +271,7 @@ def counted(events: Iterable[Event], counts: dict[str, int]) -> None:
         number = event.details.get("count", 1) if event.details else 1
         if (counter := COUNTED.get(event.name)) is not None:
             counts[counter] = counts.get(counter, 0) + number
-        if event.name.partition(":")[2] in REFUSED:
+        if event.name in REFUSED:
             counts["refusals"] = counts.get("refusals", 0) + number
 
 

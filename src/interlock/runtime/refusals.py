@@ -1,8 +1,9 @@
-"""Refusals that leave no entry are counted, so that each one is visible.
+"""Refusals are counted for each agent, so that each one is visible.
 
-The first refusal for a grant, or of a sender, within a minute is recorded.  The others are counted
-for each agent, by the minute: ``meta/refused/{agent}``.  That is a quiet commit of its own, after
-the refusal stands; a failure of it does not turn the answer into an error.
+The record has the first refusal of each caller and verb for a grant, or of a sender, within a
+minute.  All of them are counted, by the minute: ``meta/refused/{agent}``.  That is a quiet commit
+of its own, after the refusal stands; a failure of it does not turn the answer into an error.
+Metrics, ``observe --counts`` and ``agent show`` read these counts, so they agree.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from msgspec import Struct
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.errors import StoreDamaged, StoreTrouble
+from interlock.runtime.reads import every
 from interlock.steps import Op
 
 if TYPE_CHECKING:
@@ -42,6 +44,11 @@ class RefusalCounts(Struct, frozen=True, kw_only=True):
         return sum(n for counts in some for each, n in counts.items() if word in ("", each))
 
     @property
+    def number(self) -> int:
+        """How many there were in total."""
+        return sum(self.total.values())
+
+    @property
     def at(self) -> float | None:
         """When the last minute with one began."""
         return max(map(int, self.minutes)) * MINUTE if self.minutes else None
@@ -56,6 +63,16 @@ def refused(item: Item | None) -> RefusalCounts:
         return RefusalCounts() if item is None else _REFUSED.read(item)
     except StoreDamaged:
         return RefusalCounts()
+
+
+def all_refused() -> Op[dict[str, RefusalCounts]]:
+    """The counts of each agent that was refused, those with the most first."""
+    folder = keys.refusal_counts()
+    found = {
+        keys.decode(item.key.removeprefix(folder)): refused(item)
+        for item in (yield from every(folder))
+    }
+    return dict(sorted(found.items(), key=lambda each: (-each[1].number, each[0])))
 
 
 def expired(now: float) -> Op[list[Item]]:

@@ -258,18 +258,17 @@ class Runner:
         if self.capabilities.transacts:
             return (yield from self._inside(deciding, actor))
         done = yield from self._optimistic(deciding, actor, known, urgent=urgent, hopeful=hopeful)
-        if done.revision is None or done.quiet or done.recheck is not None:
+        if done.recheck is not None or getattr(done.outcome, "counted", False):
             yield from self._follow_up(done, actor)
         return done
 
     def _follow_up(self, done: Decided[Any], actor: Actor) -> Op[None]:
-        """Check the gates that a decision may have opened; count a refusal without an entry."""
+        """Check the gates that a decision may have opened; count a refusal."""
         if done.recheck is not None:
             from interlock.runtime.gates import check_gates
 
             yield from check_gates(self, actor.plain, done.recheck)
-        if done.revision is None or done.quiet:
-            yield from self.counted(done.outcome, actor)
+        yield from self.counted(done.outcome, actor)
 
     def change_alone(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[Decided[T]]:
         """Carry a decision through, but leave the gates that it may have opened to the caller."""
@@ -292,7 +291,7 @@ class Runner:
         return alive
 
     def counted(self, outcome: object, actor: Actor) -> Op[None]:
-        """Count a refusal that leaves no entry."""
+        """Count a refusal of a caller that may not do this."""
         if actor.agent and getattr(outcome, "counted", False):
             from interlock.runtime.refusals import count
 
@@ -377,7 +376,8 @@ class Runner:
                 if committed is None
                 else Decided(decision.outcome, committed.revision, {}, decision.quiet, work.left)
             )
-            if not alone and (done.revision is None or done.quiet or done.recheck is not None):
+            counts = getattr(decision.outcome, "counted", False)
+            if not alone and (counts or done.recheck is not None):
                 yield from self._follow_up(done, actor)
             return done
         raise StoreBusy("the store keeps failing while it commits; run 'interlock doctor'")

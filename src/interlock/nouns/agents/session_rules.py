@@ -147,6 +147,7 @@ class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str = ""
     heard: float | None = None
     last_heartbeat: float | None = None
+    refusals: dict[str, int] = {}
 
 
 def join(session: Session, more: tuple[Write, ...] = ()) -> Decision[Joined]:

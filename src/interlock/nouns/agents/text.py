@@ -105,7 +105,16 @@ def _agent_list(outcome: AgentList, paint: Paint) -> str:
     titles = ["AGENT", "STATE", "SINCE", "EXPIRES IN", "WHERE", "HOLDS", "SESSION"]
     titles[2:2] = ["STATUS", "HEARD", "CAN"] if told else []
     rows = table(titles, [_row(agent, paint, told=told) for agent in outcome.agents], paint)
+    rows += "".join(map(_refused, {each.agent: each for each in outcome.agents}.values()))
     return f"{rows}\nwithout a session: {_mail(outcome)}" if outcome.known else rows
+
+
+def _refused(agent: session_rules.Agent) -> str:
+    """A line about the calls of an agent that were refused."""
+    if not agent.refusals:
+        return ""
+    said = joined([f"{word} {count}" for word, count in agent.refusals.items()])
+    return f"\nrefused calls of {agent.agent}: {said}"
 
 
 def _mail(outcome: AgentList) -> str:

@@ -26,6 +26,7 @@ from interlock.nouns.agents.report_service import decode_report
 from interlock.nouns.agents.session_rules import DEATH_KEPT, Agent, Death, Session
 from interlock.nouns.agents.session_service import decode_death, decode_session
 from interlock.nouns.grants.pool_reader import readable_pool
+from interlock.runtime import refusals
 from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Runner
@@ -118,9 +119,12 @@ def list_agents(runner: Runner) -> Op[tuple[Agent, ...]]:
     now = runner.clock.wall()
     reports = yield from all_reports()
     ago = yield from seconds_silent(reports.values(), now)
+    refused = yield from looked_up(keys.refusal_counts(each.agent) for each in found)
     agents = []
     for each in found:
         agent = _agent(each, live[keys.live(each.id)], holds.get(each.id, ()), now)
+        if counts := refusals.refused(refused[keys.refusal_counts(each.agent)]).total:
+            agent = replace(agent, refusals=counts)
         if (said := reports.get(each.id)) is not None:
             agent = replace(
                 agent,

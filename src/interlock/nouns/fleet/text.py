@@ -221,6 +221,7 @@ def _counters(outcome: Counters, _paint: Paint) -> str:
             ("  left to a person", str(outcome.handed)),
             ("  rate-limit violations", str(outcome.rate_limit_violations)),
             ("  refusals", str(outcome.refusals)),
+            *[(f"    of {agent}", str(number)) for agent, number in outcome.refused.items()],
             *[(f"  {_metric_name(each)}", _metric_value(each)) for each in outcome.metrics],
         ]
     )
