@@ -28,7 +28,7 @@ PINNED := --require-hashes --no-deps -r
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: conformance help demo test check bench load compare grow swarms proof tools servers reference messages lock clean
+.PHONY: bounds conformance help demo test check bench load compare grow swarms proof tools servers reference messages lock clean
 
 help: ## Show this text
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -71,6 +71,10 @@ swarms: $(RUN) servers ## Let ten swarms ask each other for a minute, killed and
 proof: $(TEST) servers ## Run the long searches for a broken promise
 	@$(BIN)/python -m pytest -m proof --timeout 3600 $(PYTEST_ARGS)
 
+# BOUNDS_ARGS="--lowest tests/stores" tries one of the two, and a part of the tests.
+bounds: servers | $(MADE) ## Run the tests with the lowest and with the newest versions of the dependencies
+	@PYTHON="$(PYTHON)" UV_VERSION=$(UV_VERSION) PYTEST_WORKERS=$(PYTEST_WORKERS) tools/bounds $(VENV) $(BOUNDS_ARGS)
+
 tools: $(TEST) servers ## Test the tools that measure
 	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m "tools and not proof" $(PYTEST_ARGS)
 
@@ -103,7 +107,7 @@ lock: $(MADE) ## Pin the dependencies again, with hashes
 	$(PIN) --group compare -o requirements/compare.txt
 
 clean: ## Remove the virtual environment, caches and builds
-	@rm -rf $(VENV) $(LINT) $(COMPARE) $(PLAIN) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(LINT) $(COMPARE) $(PLAIN) $(VENV)-lowest $(VENV)-newest dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(MADE):

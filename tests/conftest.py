@@ -32,6 +32,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a s
 # Many processes start, and five workers read all tests: none shall compile them again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# What `make test` unpacked is used where PATH has no such program.
+_cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+os.environ["PATH"] = f"{os.environ['PATH']}:{_cache}/interlock/servers/bin"
 # Tests may run inside of a session, or of a coding agent.
 for _name in ("INTERLOCK_AGENT", "INTERLOCK_SESSION", *OF_AGENTS):
     os.environ.pop(_name, None)

@@ -16,14 +16,6 @@ from tests.faces.http.served import Served
 import interlock
 from interlock.errors import StoreMissing
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "interlock" / "servers"
-
-
-def chromium() -> str | None:
-    """The browser: on PATH, or where `make test` unpacked it."""
-    unpacked = CACHE / "usr" / "bin" / "chromium-headless-shell"
-    return shutil.which("chromium-headless-shell") or (str(unpacked) if unpacked.exists() else None)
-
 
 class Stage:
     """A store with a server, and agents that work on it."""
@@ -69,7 +61,7 @@ class Stage:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    path = chromium()
+    path = shutil.which("chromium-headless-shell")
     if path is None:
         pytest.skip("no chromium-headless-shell here; 'make test' gets it")
     expect.set_options(timeout=15_000)
