@@ -11,7 +11,8 @@ import interlock
 ROOT = Path(interlock.__file__).parent
 
 FOUNDATION = {
-    "errors", "version", "clock", "steps", "threads", "thread_calls", "git_command", "file_mark",
+    "errors", "version", "clock", "steps", "threads", "thread_calls", "fork_imports",
+    "git_command", "file_mark",
 }  # fmt: skip
 """What anything may import."""
 BELOW_CLIENTS = FOUNDATION | {
@@ -36,6 +37,7 @@ MAY_IMPORT = {
     "steps": {"store"},
     "threads": set[str](),
     "thread_calls": {"errors"},
+    "fork_imports": set[str](),
     "git_command": set[str](),
     "file_mark": set[str](),
     "registry": {"runtime"},

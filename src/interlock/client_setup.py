@@ -9,6 +9,7 @@ from interlock.client_context import Context
 from interlock.clock import Clock, SystemClock
 from interlock.core import validate
 from interlock.errors import BadInput
+from interlock.fork_imports import wait_for_imports
 from interlock.nouns.fleet.calls import FleetCalls
 from interlock.runtime.calls import D
 from interlock.runtime.identity import TRACE, Actor
@@ -21,6 +22,9 @@ from interlock.stores import open_store, open_store_async
 if TYPE_CHECKING:
     from interlock.core.signing import Signer
     from interlock.nouns.agents.report_service import StatusReporter
+
+
+os.register_at_fork(before=wait_for_imports)
 
 
 class FleetProperties(FleetCalls[D]):
