@@ -279,8 +279,8 @@ class Fleet(FleetProperties[Blocking]):
                 self._close()
 
     def _close(self) -> None:
-        for act in tuple(self.context.put_off.values()):  # also that of other threads
-            act()
+        for end_all in tuple(self.context.loops):  # also those of other threads
+            end_all()
         self._stopped.set()
         if self._poller is not None:
             self._poller.stop()

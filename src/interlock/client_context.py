@@ -79,6 +79,8 @@ class Context:
         """The client that we belong to, if there is one."""
         self.put_off: dict[int, Callable[[], None]] = {}
         """What a thread has to do before its next call: the end of a claim that a loop put off."""
+        self.loops: set[Callable[[], None]] = set()
+        """What the end of the client has to do for each loop of a worker that runs."""
         self.on_due: Callable[[], None] | None = None
         """Wakes the thread or task that runs the keeper, and starts it if need be."""
         self.session_lease: Lease | None = None

@@ -99,6 +99,7 @@ class Worker:
         with SignalListener(self._on_signal, wanted=self._signals), self._messages():
             handover, loop = Handover(self._fleet.context.grants), _Loop()
             try:
+                self._ends.open()
                 while True:
                     if (claim := self._next_ahead()) is None:
                         handover = Handover(self._fleet.context.grants)
@@ -149,7 +150,8 @@ class Worker:
                 self._following = Handover(self._fleet.context.grants)
                 HANDOVER.set(self._following)
                 holding.worker = self._worker_loop
-            return claim.end_now(error)
+            with self._ends.ending:
+                return claim.end_now(error)
         finally:
             HANDOVER.set(None)
             self._left_at = self._clock()

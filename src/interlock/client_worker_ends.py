@@ -60,8 +60,8 @@ class PutOffEnds:
         self._fleet = fleet
         self._worker_loop = worker_loop
         self._waiting: list[PutOffEnd] = []
-        self._ending = threading.RLock()
-        """Held while they are ended, since any thread may have to do it."""
+        self.ending = threading.RLock()
+        """Held while claims are ended, since any thread may have to do it, and ``close`` waits."""
         self._thread = 0
         self._late_end: LateEnd | None = None
         self._clock = fleet.context.runner.clock.monotonic
@@ -75,7 +75,7 @@ class PutOffEnds:
 
     def add(self, end: PutOffEnd, *, watched: bool) -> None:
         """Put off the end of a block; if it is ``watched``, for ``LONGEST`` at most."""
-        with self._ending:  # another thread may be about to end the earlier ones
+        with self.ending:  # another thread may be about to end the earlier ones
             self._thread = threading.get_ident()
             self._waiting.append(end)
             self._fleet.context.put_off[self._thread] = self.end_alone
@@ -84,12 +84,12 @@ class PutOffEnds:
 
     def includes(self, claim: Claim) -> bool:
         """Whether the end of this claim is put off; one that another thread ends now is not."""
-        with self._ending:
+        with self.ending:
             return bool(self._waiting) and self._waiting[-1].claim is claim
 
     def end_if_waiting(self, claim: Claim) -> None:
         """End what is put off, if this claim is a part of it: its caller asks how it ended."""
-        with self._ending:
+        with self.ending:
             if any(each.claim is claim for each in self._waiting):
                 self.end_alone()
 
@@ -126,13 +126,13 @@ class PutOffEnds:
         """End what is put off, and claim the next tasks with it."""
         found: list[PutOffEnd] = []
         try:
-            with self._ending:
+            with self.ending:
                 found, self._waiting = self._waiting, []
-            if found:
-                self._fleet.context.put_off.pop(self._thread, None)
-                self._adapt(len(found))
-                pending = self._fleet.context.grants.has_pending  # earlier claims may stand
-                self._end(found, 1 if pending else self._ahead, loop)
+                if found:
+                    self._fleet.context.put_off.pop(self._thread, None)
+                    self._adapt(len(found))
+                    pending = self._fleet.context.grants.has_pending  # earlier claims may stand
+                    self._end(found, 1 if pending else self._ahead, loop)
         except BaseException:  # an interrupt: the end of the loop ends them, again if need be
             self._waiting = found
             raise
@@ -141,7 +141,7 @@ class PutOffEnds:
         """End what is put off, without a claim of the next task."""
         found: list[PutOffEnd] = []
         try:
-            with self._ending:
+            with self.ending:
                 found, self._waiting = self._waiting, []
                 if found:
                     self._end(found, 0, None)
@@ -157,8 +157,18 @@ class PutOffEnds:
         self._worker_loop.give_back()
         self.end_alone()
 
+    def open(self) -> None:
+        """The loop begins."""
+        self._fleet.context.loops.add(self.end_all)
+
+    def end_all(self) -> None:
+        """The client is about to close: end what is done, release the rest, claim nothing more."""
+        self._worker_loop.stop("the client was closed")
+        self.go_on_without()
+
     def close(self) -> None:
         """The loop is over."""
+        self._fleet.context.loops.discard(self.end_all)
         try:
             self.end_alone()
         except BaseException:
@@ -210,9 +220,10 @@ class PutOffEnds:
 
     def forget(self) -> None:
         """After a fork, in the child: the claims are those of the parent, and so are its locks."""
-        self._ending = threading.RLock()
+        self.ending = threading.RLock()
         self._waiting, self._late_end = [], None
         self._fleet.context.put_off.clear()
+        self._fleet.context.loops.clear()
 
     def _watch(self) -> None:
         if self._late_end is None:

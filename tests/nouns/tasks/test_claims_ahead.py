@@ -465,7 +465,7 @@ def test_a_fork_in_the_loop_ends_nothing_of_the_parent_and_hangs_nowhere(
         if claim.task != "t09":
             return
         ends = client_worker_ends._loops
-        locks = [each._ending for each in ends]
+        locks = [each.ending for each in ends]
         held, leave = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -514,6 +514,73 @@ def test_a_claim_that_an_interrupt_kept_from_the_loop_is_released_at_once(
         go_on(worker)
     until(lambda: "running" not in states(ada).values())
     assert kept.value.__traceback__ is not None, "which keeps all frames of the loop alive"
+
+
+def in_a_thread(worker: Worker, each: Callable[[Claim], object]) -> threading.Thread:
+    """Work in a loop of a daemon thread."""
+
+    def work() -> None:
+        for claim in worker:
+            with claim:
+                each(claim)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_closing_the_client_ends_what_is_done_and_begins_nothing(url: str) -> None:
+    fleet, begun = interlock.connect(url, agent="ada"), []
+    publish(fleet, *names(8))
+    reached, closed = threading.Event(), threading.Event()
+
+    def each(claim: Claim) -> None:
+        begun.append(claim.task)
+        if claim.task == "t05":  # t06 and t07 were claimed with it, and t04 is put off
+            reached.set()
+            closed.wait(60)
+
+    thread = in_a_thread(fleet.tasks.work(stop_on_messages=False, ahead=16), each)
+    assert reached.wait(60)
+    fleet.close()
+    closed.set()
+    thread.join(60)
+    assert begun == names(6)
+    with interlock.connect(url, agent="bob") as bob:
+        left = dict.fromkeys(("t05", "t06", "t07"), "pending")
+        assert states(bob) == dict.fromkeys(names(5), "complete") | left
+        released = {line.thing for line in bob.record.log(limit=100) if line.verb == "task.release"}
+        assert {"task/t06", "task/t07"} <= released, "not only with the end of the session"
+
+
+def test_closing_the_client_waits_for_ends_that_are_under_way(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = interlock.connect(url, agent="ada")
+    publish(fleet, *names(8))
+    end, done = client_worker_ends.PutOffEnds._end, list[str]()
+    under_way, go_on = threading.Event(), threading.Event()
+
+    def slow(self: client_worker_ends.PutOffEnds, found: Any, *args: Any) -> None:
+        if len(found) == 4:
+            under_way.set()
+            go_on.wait(60)
+        end(self, found, *args)
+
+    monkeypatch.setattr(client_worker_ends.PutOffEnds, "_end", slow)
+    worker = fleet.tasks.work(stop_on_messages=False, ahead=16)
+    thread = in_a_thread(worker, lambda claim: done.append(claim.task))
+    assert under_way.wait(60)
+    closing = threading.Thread(target=fleet.close)
+    closing.start()
+    until(lambda: worker.stopped or not closing.is_alive())
+    go_on.set()
+    closing.join(60)
+    thread.join(60)
+    with interlock.connect(url, agent="bob") as bob:
+        complete = [task for task, state in states(bob).items() if state == "complete"]
+        assert complete == done == names(len(done))
+        assert "running" not in states(bob).values()
 
 
 WORKER = """
