@@ -399,6 +399,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     ordered         whether a watch of several scopes has its changes in the order of revisions
     max_log         entries of the log above which the engine trims the oldest by itself; 0 if
                     it never does
+    gathered        a file of this host where counts are gathered before a commit has them; empty
+                    if each is committed by itself
     trims_after     revisions by which the newest entry is above one that the engine trims by
                     itself, at least
     """
@@ -419,6 +421,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     ordered: bool = True
     max_log: int = 0
     trims_after: int = 0
+    gathered: str = ""
     max_items: int = 0
 
     def may_have_trimmed(self, upto: int, newest: int) -> bool:

@@ -4,17 +4,24 @@ The record has the first refusal of each caller and verb for a grant, or of a se
 minute.  All of them are counted, by the minute: ``meta/refused/{agent}``.  That is a quiet commit
 of its own, after the refusal stands; a failure of it does not turn the answer into an error.
 Metrics, ``observe --counts`` and ``agent show`` read these counts, so they agree.
+
+Where a commit is a push (``capabilities.gathered``), the processes of a host count together, at
+most once a minute: at once, or with the first refusal or change after the minute.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.errors import StoreDamaged, StoreTrouble
+from interlock.runtime import gathered
 from interlock.runtime.reads import every
 from interlock.steps import Op
 
@@ -29,6 +36,14 @@ KEPT = 240
 """Minutes that are counted one by one; older ones are part of the total."""
 OLD = 86400.0
 """Seconds after the last refusal of an agent, after which maintenance deletes the counts."""
+
+
+class Refused(Struct, frozen=True):
+    """One refusal that is to be counted."""
+
+    agent: str
+    minute: int
+    word: str
 
 
 class RefusalCounts(Struct, frozen=True, kw_only=True):
@@ -55,6 +70,7 @@ class RefusalCounts(Struct, frozen=True, kw_only=True):
 
 
 _REFUSED = codec.Decoder(RefusalCounts)
+_LINE = msgspec.json.Decoder(Refused)
 
 
 def refused(item: Item | None) -> RefusalCounts:
@@ -84,19 +100,55 @@ def expired(now: float) -> Op[list[Item]]:
 
 def count(runner: Runner, actor: Actor, word: str) -> Op[None]:
     """Count one more refusal."""
-    key = keys.refusal_counts(actor.agent)
+    now = runner.clock.wall()
+    line = Refused(agent=actor.agent, minute=int(now) // MINUTE, word=word)
+    if path := runner.capabilities.gathered:
+        with suppress(OSError):
+            gathered.add(path, [msgspec.json.encode(line).decode()])
+        yield from write_gathered(runner, actor)
+    else:
+        yield from _write(runner, actor, [line])
+
+
+def write_gathered(runner: Runner, actor: Actor) -> Op[None]:
+    """Count the refusals that the processes of this host gathered, if they are due."""
+    path, now = runner.capabilities.gathered, runner.clock.wall()
+    try:
+        lines = gathered.take(path, now)
+    except (OSError, ValueError):
+        return
+    found = []
+    for line in lines:
+        with suppress(msgspec.DecodeError):
+            found.append(_LINE.decode(line))
+    if found and not (yield from _write(runner, actor, found)):
+        with suppress(OSError):
+            gathered.add(path, lines)
+
+
+def _write(runner: Runner, actor: Actor, refusals: Sequence[Refused]) -> Op[bool]:
+    """Count refusals with one commit; False if the store did not take it."""
+    wanted = {each.agent: keys.refusal_counts(each.agent) for each in refusals}
 
     def deciding() -> DecideOp[None]:
-        before = refused((yield (key,))[key])
+        items = (yield tuple(wanted.values())).items
+        counts = {agent: refused(items[key]) for agent, key in wanted.items()}
         minute = int(runner.clock.wall()) // MINUTE
-        recent = {m: dict(c) for m, c in before.minutes.items() if int(m) > minute - KEPT}
-        now = recent.setdefault(str(minute), {})
-        now[word] = now.get(word, 0) + 1
-        total = {**before.total, word: before.total.get(word, 0) + 1}
-        put = Write(key, RefusalCounts(total=total, minutes=recent))
-        return Decision(outcome=None, puts=(put,), quiet=True)
+        for each in refusals:
+            counts[each.agent] = _with_one(counts[each.agent], each, minute)
+        puts = tuple([Write(wanted[agent], found) for agent, found in counts.items()])
+        return Decision(outcome=None, puts=puts, quiet=True)
 
     try:
-        yield from runner.change(deciding, actor.plain)
+        yield from runner.change_alone(deciding, actor.plain)
     except StoreTrouble:
-        return
+        return False
+    return True
+
+
+def _with_one(before: RefusalCounts, one: Refused, minute: int) -> RefusalCounts:
+    recent = {m: dict(c) for m, c in before.minutes.items() if int(m) > minute - KEPT}
+    then = recent.setdefault(str(one.minute), {})
+    then[one.word] = then.get(one.word, 0) + 1
+    total = {**before.total, one.word: before.total.get(one.word, 0) + 1}
+    return RefusalCounts(total=total, minutes=recent)

@@ -263,12 +263,16 @@ class Runner:
         return done
 
     def _follow_up(self, done: Decided[Any], actor: Actor) -> Op[None]:
-        """Check the gates that a decision may have opened; count a refusal."""
+        """Check the gates that a decision may have opened; count refusals."""
         if done.recheck is not None:
             from interlock.runtime.gates import check_gates
 
             yield from check_gates(self, actor.plain, done.recheck)
         yield from self.counted(done.outcome, actor)
+        if self.capabilities.gathered and done.revision is not None:
+            from interlock.runtime.refusals import write_gathered
+
+            yield from write_gathered(self, actor)
 
     def change_alone(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[Decided[T]]:
         """Carry a decision through, but leave the gates that it may have opened to the caller."""
@@ -377,7 +381,7 @@ class Runner:
                 else Decided(decision.outcome, committed.revision, {}, decision.quiet, work.left)
             )
             counts = getattr(decision.outcome, "counted", False)
-            if not alone and (counts or done.recheck is not None):
+            if not alone and (counts or done.recheck is not None or self.capabilities.gathered):
                 yield from self._follow_up(done, actor)
             return done
         raise StoreBusy("the store keeps failing while it commits; run 'interlock doctor'")

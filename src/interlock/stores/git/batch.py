@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock.store import Item, Put, Txn
+from interlock.store import LIVE, Item, Put, Txn
 
 IN_FOLDER = 16
 """Batches in one folder: a commit writes its list and that of the folders again.
@@ -156,15 +156,23 @@ def message(txns: list[Txn], head: BatchHead) -> str:
     """The commit message: who did what, for people who look at the git log."""
     lines = list(_words(txns))
     if not lines:
-        renewed = sum(len(txn.puts) for txn in txns)
-        quiet = f"Renew {renewed}" if renewed else f"End {len(head.dead)} expired"
-        what = f"{quiet} liveness keys" if renewed or head.dead else "Keep the store in order"
+        what = _quiet_words(txns, head)
         if head.mark is not None or head.loaded or head.erased:
             what = f"Load {head.loaded} items" if head.loaded else "Move the store"
         return f"{what}\n\n{_facts(head)}\n"
     first = lines[0] if len(lines) == 1 else f"{lines[0]}, and {len(lines) - 1} more"
     rest = "".join(f"- {each}\n" for each in lines) + "\n" if len(lines) > 1 else ""
     return f"{first}\n\n{rest}{_facts(head)}\n"
+
+
+def _quiet_words(txns: list[Txn], head: BatchHead) -> str:
+    """What quiet transactions do: they have no entry that says it."""
+    puts = [put.key for txn in txns for put in txn.puts]
+    if others := [key for key in puts if not key.startswith(LIVE)]:
+        return f"Write {others[0]}" + (f", and {len(others) - 1} more" if others[1:] else "")
+    if puts:
+        return f"Renew {len(puts)} liveness keys"
+    return f"End {len(head.dead)} expired liveness keys" if head.dead else "Keep the store in order"
 
 
 def _facts(head: BatchHead) -> str:

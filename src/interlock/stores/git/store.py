@@ -179,6 +179,7 @@ class GitStore(SQLiteStore):
             max_value=5 * 256 * 1024,
             max_bytes=32 << 20,
             grain=0.0,
+            gathered=f"{os.path.dirname(self.path)}/refused",
         )
 
     def _least_ttl(self, latency: float) -> float:
