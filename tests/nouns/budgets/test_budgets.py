@@ -167,6 +167,20 @@ def test_fleets_and_tasks_have_budgets_in_tokens_and_money(
     assert isinstance(ada.run(ada.tasks.claim("t")), Claimed)
 
 
+def test_a_limit_that_is_dropped_leaves_the_others_in_force(bed: Testbed, ada: Client) -> None:
+    for thing in ("agent/ada", "agent/bob", "fleet"):
+        ada.run(ada.fleet.budgets.set(thing, tokens=10))
+    ada.run(ada.tasks.publish("t"))
+    ada.run(ada.fleet.budgets.count(output=20))
+    for thing in ("agent/bob", "agent/ada"):
+        assert ada.run(ada.fleet.budgets.drop(thing))
+        for client in (ada, bed.client("ada", ttl=10_000_000.0)):
+            with pytest.raises(NotAllowed, match="20 of 10 tokens are spent"):
+                client.run(client.tasks.claim("t"))
+    assert ada.run(ada.fleet.budgets.drop("fleet"))
+    assert isinstance(ada.run(ada.tasks.claim("t")), Claimed)
+
+
 def test_next_passes_over_tasks_whose_own_budget_is_used_up(bed: Testbed, ada: Client) -> None:
     """However many of them are at the head of the queue."""
     lead = bed.client("lead", ttl=10_000_000.0)

@@ -215,6 +215,18 @@ def test_what_was_acknowledged_already_is_not_handed_on_again(
     assert waiting(eve) == ["hers", "paid"]
 
 
+@pytest.mark.parametrize("local", [True, False])
+def test_nothing_is_sent_with_an_acknowledgement_of_what_was_never_received(
+    stage: Testbed, *, local: bool
+) -> None:
+    ada, eve = (stage.client if local else stage.remote)("ada"), stage.client("eve")
+    eves = sent(eve, eve.messages.send("bob", "not hers", hold=True))
+    for id_ in ("msg_none", eves):
+        found = ada.run(ada.messages.send("eve", "done", acks=[id_]))
+        assert found == AlreadyAcknowledged(messages=(), unknown=(id_,))
+    assert waiting(eve) == []
+
+
 def test_a_message_is_handed_on_once_by_two_processes_at_once(stage: Testbed) -> None:
     for steps in range(8):
         ada, eve = stage.client("ada"), stage.client(f"eve{steps}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from interlock.nouns.schedules import schedule as core
 from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.store import Put, Range, Txn
 from interlock.testing.audit import audit
-from interlock.testing.testbed import Client, Testbed
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 HOUR = 3600.0
 START = 1_700_000_000.0
@@ -329,6 +330,31 @@ def test_a_run_is_given_up_while_the_last_task_is_open_if_the_schedule_says_so(
     ada.run(ada.tasks.fail(running.task, token=running.token, retry=False))
     stage.clock.advance(HOUR)
     assert look(ada) == "hourly@2023-11-15T01:13:20Z"
+
+
+def test_a_run_is_given_up_only_while_the_last_task_is_open_at_its_commit() -> None:
+    """Wherever between the steps of a publisher the last task ends."""
+    skipped = 0
+    for number in count():
+        stage = Testbed()
+        ada, bob = (stage.remote(name, ttl=10_000_000.0) for name in ("ada", "bob"))
+        add(ada, overlap="skip")
+        stage.clock.advance(HOUR)
+        running = ada.run(ada.tasks.next())
+        assert isinstance(running, Claimed)
+        stage.clock.advance(HOUR)
+        publisher = Stepper(bob.fleet.maintain(), bob.store, stage.clock)
+        for _ in range(number):
+            publisher.go()
+        over, skipped = publisher.done, shown(ada).skipped
+        ada.run(ada.tasks.complete(running.task, token=running.token))
+        publisher.run()
+        assert (shown(ada).skipped, shown(ada).published) == (skipped, 2 - skipped), number
+        assert audit(stage.store) == []
+        if over:
+            break
+    assert skipped == 1
+    assert number > 2
 
 
 def test_maintain_publishes_what_is_due_and_puts_back_a_lost_entry(

@@ -112,6 +112,18 @@ def test_a_deadline_is_measured_by_the_engine(
     assert ada.run(ada.tasks.show("t1")).state == "dead"
 
 
+def test_the_key_of_a_deadline_goes_with_the_end_of_its_task(stage: Testbed, ada: Client) -> None:
+    key = keys.deadline("t0")
+    ada.run(ada.tasks.publish("t0", deadline=60))
+    got = claimed(ada)
+    ada.run(ada.tasks.fail("t0", token=got.token))
+    stage.clock.advance(30)
+    assert stage.store.read(key).items[key] is not None, "a retry has the same deadline"
+    got = claimed(ada)
+    assert ada.run(ada.tasks.complete("t0", token=got.token))
+    assert stage.store.read(key).items[key] is None
+
+
 def test_after_a_loss_of_all_liveness_the_wall_clock_decides(stage: Testbed, ada: Client) -> None:
     """As after a reboot under SQLite: a key that is gone then says nothing about the time."""
     ada.run(ada.tasks.publish("t0", deadline=60))
