@@ -32,7 +32,7 @@ from interlock.core import outcomes as answers
 from interlock.core.decision import Outcome, Refusal, Success
 from interlock.core.entry import RecordLine
 from interlock.core.history import HistoryEvent, Story
-from interlock.faces.cli.help import METAVARS, meaning, placeholder
+from interlock.faces.cli.help import METAVARS, exit_statuses, meaning, placeholder
 from interlock.faces.cli.parse import COMMON
 from interlock.faces.schema import Schema, schema
 from interlock.nouns.agents import log_rules, session_rules
@@ -252,7 +252,7 @@ def command(operation: Operation) -> Iterator[str]:
     )
     yield table(("outcome", "exit status", "meaning", "JSON"), _outcomes(operation))
     if any(field.kind == "command" for field in own):
-        yield "The exit status is that of the program, 128+n if a signal ended it.\n"
+        yield f"Exit status: {exit_statuses(operation)}.\n"
 
 
 def _outcomes(operation: Operation) -> Iterator[tuple[str, str, str, str]]:
@@ -264,6 +264,8 @@ def _outcomes(operation: Operation) -> Iterator[tuple[str, str, str, str]]:
         status = str(outcome.exit_status) if issubclass(outcome, Outcome) else "0"
         if isinstance(getattr(outcome, "exit_status", None), property):
             status = getattr(outcome, "exit_statuses", "0 or 4")
+        if tag(outcome) == getattr(operation.request, "exit_of_program", None):
+            status = "that of the program"
         word = f"`{tag(outcome)}`" if tag(outcome) else ""
         yield word, status, first(outcome.__doc__), typed(objects.pop(outcome.__name__))
     for line in operation.lines:

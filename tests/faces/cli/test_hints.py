@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
+from tests.docs.pages import ROOT
 from tests.faces.shell import COMMAND, Here, Shell
 
 
@@ -93,9 +95,21 @@ def test_what_was_meant_is_guessed_only_where_it_is_likely(
 )
 def test_help_has_each_exit_status_once_and_in_order(here: Here, words: str) -> None:
     said = here.run(*words.split(), "--help").out.split("exit status: ")[1]
-    told = [int(each.split()[0]) for each in said.split(";")]
+    told = [int(each.split()[0].removesuffix("+n")) for each in said.split(";")]
     assert told == sorted(set(told))
     assert {0, 2, 3, 4} <= set(told)
+
+
+@pytest.mark.parametrize("words", ["merge serve", "request serve", "task run"])
+def test_the_statuses_of_a_command_that_runs_programs_are_its_own(here: Here, words: str) -> None:
+    said = " ".join(here.run(*words.split(), "--help").out.split("exit status: ")[1].split())
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    section = page.partition(f"### interlock {words}\n")[2].partition("\n### ")[0]
+    assert f"Exit status: {said}.\n" in section
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section, re.MULTILINE)
+    for word, status in rows:
+        by_status = rf"(^|; ){status} [^;]*\b{word}\b"
+        assert re.search(by_status, said) or f"{word}: {status}" in said
 
 
 def test_a_limit_below_the_least_is_refused_in_one_way(here: Here) -> None:

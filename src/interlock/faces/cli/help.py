@@ -280,14 +280,21 @@ def _with_default(field: Field) -> str:
 
 
 def _words(operation: Operation) -> Sequence[str]:
-    """The outcomes, by exit status."""
+    """The outcomes, by exit status, as lines."""
     from textwrap import wrap
 
-    own: dict[int, str] = getattr(operation.request, "exit_words", {})
-    if not own and any(field.kind == "command" for field in fields(operation.request)):
-        return ["exit status: that of the program, 128+n for a signal; 1 if it was not started"]
+    statuses = exit_statuses(operation)
+    return wrap(f"exit status: {statuses}", _WIDTH, subsequent_indent="  ") if statuses else []
+
+
+def exit_statuses(operation: Operation) -> str:
+    """What each exit status of a command means; empty if it has no outcomes."""
+    own: dict[int, str] | None = getattr(operation.request, "exit_words", None)
+    runs = any(field.kind == "command" for field in fields(operation.request))
+    if own is None and runs:
+        return "that of the program, 128+n for a signal; 1 if it was not started"
     by_program: str = getattr(operation.request, "exit_of_program", "")
-    by_status: dict[int, list[str]] = {status: [word] for status, word in own.items()}
+    by_status: dict[int, list[str]] = {status: [word] for status, word in (own or {}).items()}
     for outcome in operation.outcomes:
         if issubclass(outcome, Outcome):
             tag = str(outcome.__struct_config__.tag)
@@ -300,11 +307,11 @@ def _words(operation: Operation) -> Sequence[str]:
         for status, words in getattr(outcome, "exit_words", {}).items():
             by_status.setdefault(status, []).extend(words)
     if not by_status:
-        return []
+        return ""
     for status, word in _TROUBLE.items():
         by_status.setdefault(status, []).append(word)
     told = sorted(by_status.items())
     shown = "; ".join(f"{status} {', '.join(words) or 'done'}" for status, words in told)
     if by_program:
-        shown += f"; {by_program}: that of the program, 128+n for a signal"
-    return wrap(f"exit status: {shown}", _WIDTH, subsequent_indent="  ")
+        return f"{shown}; {by_program}: that of the program, 128+n for a signal"
+    return f"{shown}; 128+n signal n ended it" if runs else shown

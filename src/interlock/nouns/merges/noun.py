@@ -1,6 +1,6 @@
 """The declaration of merges: their requests, operations, keys, and what they add to others."""
 
-from typing import TYPE_CHECKING, Annotated, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias, get_args
 
 from interlock.core import keys
 from interlock.nouns.grants.lock import LockBusy
@@ -63,6 +63,9 @@ class MergeShow(Request, frozen=True, kw_only=True):
 
 class MergeServe(Request, frozen=True, kw_only=True):
     """Merge the branches of a queue, one after the other."""
+
+    exit_words: ClassVar[dict[int, str]] = {}
+    """Its outcomes say it: the program that has to pass only decides about a branch."""
 
     target: Into = "main"
     remote: Remote = None

@@ -119,7 +119,11 @@ class RequestAudit(Request, frozen=True, kw_only=True):
 class RequestServe(Request, frozen=True, kw_only=True):
     """Carry out requests of other swarms with a program, and keep this swarm on its bus."""
 
-    exit_words: ClassVar[dict[int, str]] = {0: "asked to stop"}
+    exit_words: ClassVar[dict[int, str]] = {
+        0: "asked to stop",
+        126: "the program cannot be run",
+        127: "there is no such program",
+    }
 
     can: Annotated[
         Names, option("names", "abilities: requests for these, and those for you by name")
