@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Any
 
 import pytest
 
 import interlock
 from interlock import aio
 from interlock.errors import StoreClosed
+from interlock.store import Put, Range
 from interlock.stores.memory import MemoryStore
 from interlock.testing.clock import FakeClock
 from interlock.testing.conformance import LocalConformance, MovableConformance, Place
-from interlock.testing.conformance.place import at_once
+from interlock.testing.conformance.place import at_once, write
 
 
 class MemoryPlace(Place):
@@ -29,6 +31,26 @@ class MemoryPlace(Place):
     def close(self) -> None:
         super().close()
         self._store = MemoryStore(self._clock)
+
+
+class CountedList(list[str]):
+    """It counts the elements that are taken out of it."""
+
+    taken = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        self.taken += len(found) if isinstance(at, slice) else 1
+        return found
+
+
+def test_a_read_of_a_range_looks_at_the_keys_of_the_range_alone() -> None:
+    store = MemoryStore(FakeClock())
+    write(store, *(Put(f"p/{number:05}", b"") for number in range(10_000)))
+    store._order = order = CountedList(store._order)
+    for page in (Range("p/0000"), Range("p/", limit=10), Range("p/", after="p/00100", limit=10)):
+        assert len(store.read(page).ranges[page]) == 10
+    assert order.taken < 100
 
 
 def test_clients_that_name_one_store_in_memory_share_it() -> None:

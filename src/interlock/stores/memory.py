@@ -307,7 +307,8 @@ class MemoryStore(BlockingStore):
             return self._entries(ref)
         start = bisect_left(self._order, max(ref.prefix, ref.after))
         found: list[Item] = []
-        for key in self._order[start:]:
+        for at in range(start, len(self._order)):  # a slice would copy all the keys that follow
+            key = self._order[at]
             if not key.startswith(ref.prefix) or len(found) == ref.limit:
                 break
             item = self._item(key, longest)
