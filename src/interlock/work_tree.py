@@ -192,7 +192,10 @@ def require_counts(path: str) -> bool:
         _require_own(found, path, {os.geteuid()}, _OTHERS_WRITE)
         what = f"the store {foreign(path, _LONGEST)}"
         if file_mark.read(path):
-            raise NotAllowedYet(f"{what} was allowed at another place: {_ASK}", path)
+            raise NotAllowedYet(
+                f"{what} was allowed at another place, or by another user or home folder: {_ASK}",
+                path,
+            )
         raise NotAllowedYet(
             f"{what} was not allowed on this machine, and the work tree may have brought it along:"
             f" {_ASK}",

@@ -420,6 +420,17 @@ DENIES = {
 
 
 @pytest.mark.parametrize("host", PAYLOADS)
+def test_each_other_host_is_denied_where_a_commit_brought_settings(shop: Path, host: str) -> None:
+    (shop / ".interlock/config.toml").write_text('store = "redis://127.0.0.1:1/stranger"\n')
+    payload = json.loads(json.dumps(PAYLOADS[host]).replace("ROOT", str(shop)))
+    out, _, status = send(host, payload)
+    key, word = DENIES[host]
+    assert status == 0
+    assert out[key] == word or word is None
+    assert "ask the person you work for" in json.dumps(out)
+
+
+@pytest.mark.parametrize("host", PAYLOADS)
 def test_each_other_host_is_denied_in_its_own_shape(shop: Path, host: str) -> None:
     payload = json.loads(json.dumps(PAYLOADS[host]).replace("ROOT", str(shop)))
     with fleet(shop) as ada:
