@@ -293,12 +293,13 @@ def count_failure(
         after = changes.move(id_, act, "pending", **said)
         changes.make_ready(id_, spec)
         return after
-    seconds = max(seconds, changes.facts.min_ttl)
     due, rest = keys.due(changes.now + seconds, id_), keys.live(f"rest/{keys.encode(id_)}")
     after = changes.move(id_, act, "pending", due=due, **said)
-    changes.put(due, DueEntry(rest))
+    measured = seconds >= changes.facts.min_ttl  # a shorter rest is over by the wall clock
+    changes.put(due, DueEntry(rest if measured else ""))
     changes.wake_workers(spec)
-    changes.put(rest, {"for": f"task/{id_}"}, seconds)
+    if measured:
+        changes.put(rest, {"for": f"task/{id_}"}, seconds)
     return after
 
 
