@@ -173,3 +173,13 @@ def test_wrong_words_are_refused_with_the_right_ones(stage: Testbed) -> None:
         ada.run(ada.tasks.subscribe(events=[]))
     with pytest.raises(BadInput, match="is out of bounds"):
         ada.run(ada.tasks.subscribe(events=["ready"], after=-1))
+
+
+def test_without_a_choice_all_events_come_as_in_the_command(stage: Testbed) -> None:
+    ada = stage.client("ada")
+    feed = ada.run(ada.tasks.subscribe(after=0))
+    ada.run(ada.tasks.publish("t1"))
+    ada.run(ada.tasks.claim("t1"))
+    ada.run(ada.tasks.complete("t1"))
+    assert {"published", "claimed", "completed"} <= {each.event for each in ada.run(feed.take(0))}
+    feed.close()

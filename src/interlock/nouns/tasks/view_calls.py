@@ -142,13 +142,13 @@ class TaskViewCalls(Calls[D]):
     def subscribe(
         self,
         *,
-        events: Iterable[str] = ("published",),
+        events: Iterable[str] = task_types.EVENT_NAMES,
         prefix: str = "",
         can: Iterable[str] | None = None,
         after: int | None = None,
         callback: Callable[[task_types.TaskEvent], object] | None = None,
     ) -> Op[TaskEventFeed]:
-        """Events of tasks as they happen, from now on or ``after`` a revision.
+        """Events of tasks as they happen, from now on or ``after`` a revision: all, or ``events``.
 
         Iterate over it, or ``take`` with a time limit; with a ``callback`` (in an event loop it may
         be a coroutine function) each event is passed to that until the stream is closed.  ``can``
