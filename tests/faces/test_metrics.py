@@ -29,6 +29,7 @@ from interlock.nouns.requests.serving import answer_claim
 from interlock.runtime.metrics import LABELLED, OTHERS, CountedEntry, Metric, MetricBucket
 from interlock.runtime.monitoring import EventCounts, Metrics, continued
 from interlock.stores.memory import MemoryStore
+from interlock.testing.testbed import Testbed
 
 EXCEPTIONS = {
     f"{name} {complaint}"
@@ -338,3 +339,20 @@ def test_a_server_has_the_same_metrics(engine: str, request: pytest.FixtureReque
     assert found["interlock_log_entries"] > 0
     assert found["interlock_store_size_bytes"] > 0
     assert f'engine="{engine}"' in text
+
+
+def test_the_metrics_name_their_store_once_it_is_in_use() -> None:
+    stage = Testbed()
+    ada = stage.client("ada", ttl=None)
+
+    def store() -> str:
+        found = ada.run(ada.fleet.metrics())
+        assert isinstance(found, Metrics)
+        (info,) = [each for each in found.metrics if each.name == "interlock_info"]
+        assert info.labels["store"] == found.store
+        return found.store
+
+    assert store() == "", "to look at a store makes nothing in it"
+    ada.run(ada.locks.acquire("deploy"))
+    assert store().startswith("sto_")
+    assert store() == store()

@@ -16,8 +16,8 @@ from interlock.runtime.monitoring import (
     RecordCounts,
     Scrape,
     collected,
+    named_store,
     newest_revision,
-    store_id,
 )
 from interlock.runtime.verdict import judged
 from interlock.steps import Op, drive
@@ -53,7 +53,7 @@ class MetricsExporter:
         if self._counts is None:
             self._counts = RecordCounts((yield from newest_revision()))
         scrape = Scrape(self._context.runner, self._context.settings)
-        verdict = yield from judged((yield from store_id()))
+        verdict = yield from judged((yield from named_store(self._context.runner)))
         return (yield from collected(scrape, self._counts, verdict))
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import ClassVar, get_args, get_type_hints
 
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from interlock import registry
 from interlock.core import codec, keys
 from interlock.core.outcomes import Listing
 from interlock.core.safe_text import printable
+from interlock.errors import InterlockError
 from interlock.runtime.health import BOUND, HealthCheck, Problem
 from interlock.runtime.history import EntriesBackward, EntriesForward
 from interlock.runtime.metrics import (
@@ -205,9 +207,17 @@ def newest_revision() -> Op[int]:
 
 
 def store_id() -> Op[str]:
-    """The id of the store, which a copy keeps."""
+    """The id of the store, which a copy keeps; empty if it has none yet."""
     item = (yield Read(keys.STORE_ID))[keys.STORE_ID]
     return "" if item is None else _STORE_ID.read(item)
+
+
+def named_store(runner: Runner) -> Op[str]:
+    """The id of the store; one that is in use and has none gets it, if we may write."""
+    if not (found := (yield from store_id())) and (yield from newest_revision()):
+        with suppress(InterlockError):
+            found = yield from runner.store_id()
+    return found
 
 
 def collected(
@@ -215,7 +225,7 @@ def collected(
 ) -> Op[Metrics]:
     """All metrics: the gauges of now, and counters that continue those ``before``."""
     yield from counts.advance()
-    store = yield from store_id()
+    store = yield from named_store(scrape.runner)
     engine = scrape.runner.capabilities.engine
     says = "The version of Interlock, the engine and the id of the store."
     found = [

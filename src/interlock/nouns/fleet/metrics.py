@@ -33,8 +33,8 @@ from interlock.runtime.monitoring import (
     RecordCounts,
     Scrape,
     collected,
+    named_store,
     newest_revision,
-    store_id,
 )
 from interlock.runtime.verdict import Verdict, judged
 from interlock.steps import InThread, Op
@@ -64,7 +64,7 @@ def read_metrics(
     """All metrics of the store; with a ``file`` they go there, and continue what it has."""
     own = (yield from _verify(context)) if verify else None
     scrape = Scrape(context.runner, context.settings)
-    store = yield from store_id()
+    store = yield from named_store(context.runner)
     if file is None:
         return (yield from collected(scrape, RecordCounts(), (yield from judged(store, own))))
     validate.require_text(file, "'file'")
