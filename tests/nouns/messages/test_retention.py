@@ -503,3 +503,28 @@ def test_a_record_of_messages_sent_read_and_deleted_is_verified(
         found = agree(ada, tmp_path)
         assert (found.integrity, found.completeness, found.findings) == ("ok", "ok", ())
         assert found.truncation != "bad"
+
+
+def test_the_rate_slots_of_a_sender_that_is_gone_expire(
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_KEEP", "30d")
+    ada, bob = pair(stage)
+    alerts(ada, 3)
+    stage.clock.advance(retention.RATE_SLOT_AGE + 1)
+    alerts(bob, 2)
+    maintained(bob)
+    assert {key.split("/")[1] for key in folder(stage, keys.RATES)} == {"bob"}
+    alerts(ada, 1)
+    assert len(folder(stage, keys.RATES)) == 3, "one that comes back has a slot again"
+
+
+def test_rate_slots_of_a_long_window_stay_as_long_as_it(
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_WINDOW", "12h")
+    ada, bob = pair(stage)
+    alerts(ada, 3)
+    stage.clock.advance(retention.RATE_SLOT_AGE + 1)
+    maintained(bob)
+    assert len(folder(stage, keys.RATES)) == 3

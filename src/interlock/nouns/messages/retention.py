@@ -57,6 +57,8 @@ BOUND = 10_000
 """Items that a whole pass deletes of each group, at most."""
 RECEIVER_NOTE_AGE = 86400.0
 """Seconds for which the note of a dead receiver is kept for the next one."""
+RATE_SLOT_AGE = 3600.0
+"""Seconds for which a slot of a sender's rate is kept, at least: a window is mostly a second."""
 SMALL_PASS = 150
 """Items that a small pass deletes: it takes a few hundredths of a second, so leases are renewed in
 time.  If it deleted this many, another small pass follows soon.
@@ -354,7 +356,16 @@ class MessageRetention:
         return RetentionResult()
 
     def _pass_rates(self, group: str, bound: int) -> Op[RetentionResult]:
-        yield from self._delete_old(group, bound, "agent.forget", decode.slot_used_at)
+        """Delete slots that are free since long: a sender that goes on writes them again."""
+        age = max(RATE_SLOT_AGE, self._limits.rate.window)
+
+        def old(item: Item) -> bool:
+            used = readable(decode.slot_used_at, item)
+            return used is not None and used + age < self._now
+
+        found = yield from self._walk(group, lambda item: item.key if old(item) else "")
+        gone = list(filter(None, found))[:bound]
+        yield from delete_items(self._runner, self._actor, gone, old, verb="agent.forget")
         return RetentionResult()
 
     # ---- what the passes share ------------------------------------------------------------------
