@@ -25,8 +25,9 @@ not state.  Entries hold digests, not values, and stay small.
 
 ``via`` and ``took`` are in the entries of claims: which component asked (``cli``, ``python``,
 ``python-async``; ``/worker`` if a loop of a worker did), and how many milliseconds went by from
-asking to the commit, as its writer sent it; a wait for a task counts.  ``took`` is also in the
-entries that read the registry of a bus.
+asking to the commit, as its writer sent it; a wait for a task counts, and the commit itself does
+not, since the entry is a part of it.  ``took`` is also in the entries that read the registry of a
+bus.
 
 A client with a key signs its entries.  ``signed`` is the last field of an entry, and the signature
 is over the stored bytes without it (``signed_bytes`` of ``signing.py``).  The public key is in it,
@@ -108,7 +109,10 @@ def sign(data: bytes, signer: Signer) -> bytes:
 
 
 class RecordLine(Entry, frozen=True, kw_only=True, omit_defaults=True):
-    """An entry as ``record log`` shows it: with its revision and its own hash."""
+    """An entry as ``record log`` shows it: with its revision and its own hash.
+
+    ``took`` is in milliseconds, from asking until the commit began.
+    """
 
     revision: int
     hash: str
