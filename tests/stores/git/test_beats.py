@@ -7,10 +7,13 @@ import time
 from functools import partial
 from pathlib import Path
 
+import apsw
 import pytest
+from tests.for_each import for_each
 from tests.stores.git.conftest import Opens, Remote
 
 from interlock.errors import StoreTrouble
+from interlock.runtime.keeper import margin
 from interlock.store import Check, Committed, Put, Store
 from interlock.stores import open_store
 from interlock.stores.git import GitStore, beats, checkpoint
@@ -107,6 +110,44 @@ def test_a_beat_is_not_where_its_ref_is_already(remote: Remote, host: Opens) -> 
     remote.git("update-ref", ref, remote_object(remote, one, there))
     assert one.renew((Put(KEY, b"", ttl=LONG),)) == frozenset()
     assert ended not in {beats.a_beat(one.repository, n) for n in range(beats.NUMBER)}
+
+
+def test_processes_of_a_host_share_a_beat_that_has_just_begun(
+    remote: Remote, host: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beats, "SHARED", LONG)  # so that a busy machine is quick enough
+    monkeypatch.setattr(beats, "SHARED_IN_TTLS", 1.0)
+    one, two, other = host("a"), host("a"), host("b")
+    beaten(one, LONG)
+    write(two, Put(OTHER, b"", ttl=LONG))
+    assert two.renew((Put(OTHER, b"", ttl=LONG),)) == {OTHER}
+    both = ((one, Put(KEY, b"", ttl=LONG)), (two, Put(OTHER, b"", ttl=LONG)))
+    places = set()
+    for _ in range(3):
+        for store, put in both:
+            assert store.renew((put,)) == {put.key}
+            places.add(refs(remote))
+        with apsw.Connection(one.path) as db:  # as if some time had passed
+            db.execute("UPDATE replica SET value = value - 100000000000 WHERE name = 'beaten'")
+    assert len(places) == 3
+    assert here(other)
+    assert here(other, OTHER)
+
+
+def test_a_process_that_renews_again_beats_again(remote: Remote, host: Opens) -> None:
+    store = host()
+    beaten(store, LONG)
+    places = set()
+    for _ in range(3):
+        assert store.renew((Put(KEY, b"", ttl=LONG),)) == {KEY}
+        places.add(refs(remote))
+    assert len(places) == 3
+
+
+@for_each("ttl", [0.5, 2.0, 10.0, 30.0, 900.0])
+def test_a_shared_beat_is_younger_than_half_of_what_a_holder_stops_early(ttl: float) -> None:
+    shared = min(beats.SHARED, beats.SHARED_IN_TTLS * ttl)
+    assert shared <= margin(ttl) / 2
 
 
 def test_another_host_sees_the_beats(host: Opens) -> None:

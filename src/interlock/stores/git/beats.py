@@ -23,14 +23,19 @@ A host that looks rarely could miss 64 beats and take the ref for one that never
 beats at most five times a second, and a host that has not looked for ``BLIND`` seconds takes every
 other host for alive at this moment.
 
-With a pace, the processes of a host share its beats: a renewal within the pace is as good as the
-last beat, and not as a new one.  That another host deleted a key shows with the next beat.
+The processes of a host share its beats: a renewal within a moment after the beat of another process
+is as good as that beat, and not as a new one.  The moment is less than half the time by which a
+holder stops before its lease ends (``margin``); with a pace it is the pace, which the margin
+follows, and then a beat of the same process counts, too.  That another host deleted a key shows
+with the next beat.
 
 Where the remote takes no such refs, or no atomic pushes, renewals stay in batches.
 """
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from interlock.stores.derived import RenewalWork
@@ -49,6 +54,8 @@ BLIND = 12.0
 GONE = 3600 * NANO
 """Time without a batch of a host after which a checkpoint deletes its ref, if nothing needs it."""
 GONE_AT_ONCE = 100
+SHARED, SHARED_IN_TTLS = 1.0, 0.05
+"""Seconds, and ttls, for which a beat of another process is as good as one of its own."""
 _NOTED = 3 * NANO
 """A look is noted if the one noted before is older than this: not every look is worth a write."""
 _BY = "interlock <interlock@localhost> 0 +0000"
@@ -102,6 +109,8 @@ class Beats:
     def __init__(self, engine: ReplicaConnection, repository: Repository) -> None:
         self._engine = engine
         self._repository = repository
+        self._own = random.getrandbits(63)
+        """Distinguishes the beats of this process from those of others."""
 
     def at(self, host: str) -> str:
         """Where the ref of a host was when it was last seen."""
@@ -135,13 +144,21 @@ class Beats:
         there = self.at(self._engine.host) == a_beat(self._repository, number)
         return (number + 1) % NUMBER if there else number
 
-    def lately(self, now: int) -> int:
-        """When this host began its last beat, if the pace of the remote allows none yet; else 0.
+    def lately(self, now: int, works: Iterable[BeatWork]) -> int:
+        """When this host began its last beat, if that is as good as another one now; else 0.
 
         That one shows all keys of the host to the others, so these live for their ttl from then on.
         """
-        beaten = self._engine.recall("beaten")
-        return beaten if 0 <= now - beaten < self._repository.address.pace * NANO else 0
+        beaten, moment = self._engine.recall("beaten"), self._repository.address.pace
+        if self._engine.recall("beater") != self._own:
+            ttls = [put.ttl or 0.0 for work in works for put in work.puts]
+            moment = max(moment, min([SHARED, *(SHARED_IN_TTLS * ttl for ttl in ttls)]))
+        return beaten if 0 <= now - beaten < moment * NANO else 0
+
+    def note_beat(self, began: int, number: int) -> None:
+        """Note the beat that this process pushes."""
+        for name, value in (("beaten", began), ("beats", number), ("beater", self._own)):
+            self._engine.remember(name, value)
 
     def allowed(self) -> bool:
         """Whether the remote takes beats, as far as is known."""

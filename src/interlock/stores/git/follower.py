@@ -79,8 +79,9 @@ class Follower(Writer):
         """Seconds until these jobs may run; a reader never waits."""
         if all(isinstance(job.work, FollowWork) for job in jobs):
             return 0.0
+        works = [job.work for job in jobs if isinstance(job.work, BeatWork)]
         with self.using:
-            if not self.beats.allowed() or self.beats.lately(monotonic()):
+            if not self.beats.allowed() or self.beats.lately(monotonic(), works):
                 return 0.0
             if self.repository.address.pace:
                 return self._left(self._replica.recall("turn"))
@@ -230,15 +231,14 @@ class Follower(Writer):
     def _push_beat(self, works: Sequence[BeatWork]) -> PushAnswer:
         """Push a beat, and renew in the open transaction; within the pace the last beat counts."""
         engine, beats, pace = self._replica, self.beats, int(self.repository.address.pace * NANO)
-        began, answer = beats.lately(engine.start), PushAnswer("landed")
+        began, answer = beats.lately(engine.start, works), PushAnswer("landed")
         if not began:
             began, number = engine.start, beats.next_number()
             new = a_beat(self.repository, number)
             own = beats.ref_of(engine.host)
             answer = self.publisher.push_once(RefMove(own, beats.at(engine.host), new))
             beats.keep(own, new)
-            engine.remember("beaten", began)
-            engine.remember("beats", number)
+            beats.note_beat(began, number)
             engine.remember("turn", max(engine.recall("turn"), monotonic() + pace if pace else 0))
         for work in works:
             beats.extend(work, began)
