@@ -28,6 +28,7 @@ from interlock.faces.tui.screen_data import (
     Column,
     TableRow,
     TableView,
+    ViewSource,
     action,
     actions,
     offered,
@@ -35,8 +36,10 @@ from interlock.faces.tui.screen_data import (
 )
 from interlock.faces.tui.spans import Spans, TimelineSpan, bar
 from interlock.faces.tui.views import VIEWS
+from interlock.faces.tui.views import tasks as task_views
 from interlock.faces.tui.views.grants import WaitPicture
 from interlock.faces.tui.views.tasks import branches
+from interlock.nouns.messages.decision import DecisionView, OptionView
 from interlock.nouns.tasks.publish_noun import TaskDrop
 from interlock.runtime.operation import fields
 from interlock.store import Store
@@ -149,6 +152,65 @@ def test_views_and_counts_are_those_of_the_store(ada: Fleet, store: MemoryStore)
     assert first.cells[:4] == ("build.0", "running", "Build it", "ada")
     assert "50%" in first.cells[4]
     assert slots.cells[:3] == ("sem/builds", "2 of 3", "ada")
+
+
+def test_tasks_that_wait_hide_none_that_runs(
+    ada: Fleet, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_views, "MOST", 4)
+    for number in range(6):
+        ada.tasks.publish(f"wait.{number}", requires=["gpu"])
+    ada.tasks.publish("zeal", title="Build it")
+    assert isinstance(ada.tasks.claim("zeal"), interlock.Claimed)
+    with opener(store)() as fleet:
+        view = read_screen(fleet, VIEWS["tasks"]).view
+    assert [row.key for row in view.rows] == ["zeal", "wait.0", "wait.1", "wait.2"]
+    assert view.more
+    assert bars.no_row(view).startswith("none of these 4 rows has these words, and there are")
+
+
+def test_open_queries_and_decisions_are_questions(ada: Fleet, store: MemoryStore) -> None:
+    asked = threading.Thread(target=lambda: ada.messages.query("bob", "Deploy now?", hold=True))
+    ada.messages.query("bob", "Which?", timeout=0.05, person=True, hold=True)
+    with opener(store)() as fleet, interlock.connect(store=store, agent="bob") as bob:
+        assert read_screen(fleet, VIEWS["tasks"]).questions == 1
+        asked.start()
+        while not (found := ada.messages.list(kind="query", open=True).messages):
+            assert asked.is_alive()
+        data = read_screen(fleet, VIEWS["questions"])
+        assert bob.messages.reply(found[0].id, "yes")
+        asked.join(PATIENCE)
+        assert read_screen(fleet, VIEWS["tasks"]).questions == 1
+    assert (data.questions, data.counts["questions"], len(data.view.rows)) == (2, 2, 2)
+
+
+def test_a_decision_has_its_options(ada: Fleet, store: MemoryStore) -> None:
+    options = (OptionView(option="wait", text="an hour"), OptionView(option="delete"))
+    with opener(store)() as fleet:
+        source = ViewSource(fleet)
+        source.decisions = [
+            DecisionView(
+                decision="dec_1",
+                about="",
+                agent="ada",
+                question="Which?",
+                state="open",
+                at=1.0,
+                options=options,
+            )
+        ]
+        (row,) = VIEWS["questions"](source).rows
+    assert row.cells[3] == "wait | delete"
+    assert row.detail == "Which?\nwait: an hour\ndelete"
+
+
+def test_a_budget_that_is_used_up_needs_a_person(ada: Fleet, store: MemoryStore) -> None:
+    ada.budgets.set("agent/ada", tokens=10)
+    ada.budgets.count(output=20)
+    with opener(store)() as fleet:
+        (row,) = read_screen(fleet, VIEWS["person"]).view.rows
+    assert row.cells[1].startswith("budget/agent/ada is used up")
+    assert [each.operation for each in row.actions] == ["budget drop"]
 
 
 def test_waits_are_followed_in_both_directions_and_a_cycle_is_named() -> None:

@@ -36,8 +36,11 @@ MOST_TASKS = 20_000
 """Tasks that are counted; ``tasks_partial`` says whether there are more."""
 _PAGE = 1000
 _BY_PERSON = frozenset(
-    ("dead", "stuck", "overdue", "deadlock", "dead_letter", "failed", "paused", "damaged", "record")
-)
+    (
+        "dead", "stuck", "overdue", "deadlock", "dead_letter", "failed", "paused", "damaged",
+        "record", "full",
+    )
+)  # fmt: skip
 """Kinds of problems that do not end by themselves."""
 
 
@@ -148,6 +151,8 @@ def _problem(problem: Problem) -> dict[str, Any]:
         actions = [_action("agent ack", name=problem.agent)]
     elif problem.kind == "paused" and problem.agent:
         actions = [_action("agent resume", name=problem.agent)]
+    elif kind == "budget":
+        actions = [_action("budget drop", thing=name)]
     elif kind == "lock":
         actions = [_action("lock break", lock=name)]
     elif kind == "sem":

@@ -242,9 +242,8 @@ class TopApp(App[None]):
             return
         rows = [row for row in view.rows if row.has(self._words)]
         if not rows:
-            none = "no row has these words; esc clears the filter" if view.rows else view.empty
             self._rows = {}
-            self._show_empty(none)
+            self._show_empty(bars.no_row(view))
         else:
             self.query_one("#empty").display = False
             self.table.display = True

@@ -73,7 +73,7 @@ def status(
     agent: str,
 ) -> Text:
     """Questions and mail first, since they wait for the person who looks."""
-    questions, unread = (0, 0) if data is None else (data.decisions, data.unread)
+    questions, unread = (0, 0) if data is None else (data.questions, data.unread)
     text = _line()
     text.append(f"{questions} question{'' if questions == 1 else 's'}", _CALL if questions else "")
     text.append(" pending, ").append(f"{unread} unread", _CALL if unread else "")
@@ -121,3 +121,13 @@ def widths(
         widest = max(found, key=lambda at: found[at])
         found[widest] -= 1
     return found
+
+
+def no_row(view: TableView) -> str:
+    """Why there is no row: of a filter, of what is not read, or of an empty store."""
+    if not view.rows:
+        return view.empty
+    none = "no row has these words"
+    if view.more:
+        none = f"none of these {len(view.rows)} rows has these words, and there are others"
+    return f"{none}; esc clears the filter"

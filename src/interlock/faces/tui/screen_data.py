@@ -16,11 +16,15 @@ from interlock.core.safe_text import one_line
 from interlock.core.validate import span
 from interlock.faces.http.overview import overview
 from interlock.faces.json_output import encoded
+from interlock.nouns.messages.decision_noun import DecisionsList
+from interlock.nouns.messages.feed_noun import MessagesList
 from interlock.nouns.messages.inbox_noun import InboxShow
 from interlock.runtime.operation import fields
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
+    from interlock.nouns.messages.decision import DecisionView
+    from interlock.nouns.messages.message import Received
     from interlock.runtime.operation import Operation, Request
 
 Tone: TypeAlias = Literal["", "good", "warn", "bad", "dim", "busy"]
@@ -33,13 +37,15 @@ TONES: dict[str, Tone] = {
     "half_open": "warn", "closed": "good", "cancelled": "dim", "denied": "dim",
     "decision": "warn", "paused": "warn", "queued": "warn", "testing": "busy",
     "landing": "busy", "bounced": "bad", "merged": "good", "active": "good", "ended": "dim",
-    "passed": "good", "unknown": "dim", "outside": "dim",
+    "full": "warn", "passed": "good", "unknown": "dim", "outside": "dim",
 }  # fmt: skip
 """The colours of states."""
 ZOOMS = (600.0, 60.0, 3600.0, 21600.0)
 """Seconds that the timeline goes back: at first, and as ``z`` changes it."""
 MOST = 500
 """Rows of a view."""
+FEED = 100
+"""Messages that are shown."""
 LONGEST = 400
 """Characters of a cell."""
 RESERVED = frozenset("jkgGhlwqoz")
@@ -190,13 +196,14 @@ class ScreenData(Struct, frozen=True, kw_only=True):
     tasks: Mapping[str, int]
     agents: int
     unread: int
-    decisions: int
+    questions: int
     revision: int
 
 
 class ViewSource:
     """Carries out the reading operations of one reading; ``unread`` are ids of messages to you.
 
+    ``decisions`` and ``queries`` are the questions that are open: to a person, and to agents.
     ``zoom`` is how many seconds the timeline goes back.
     """
 
@@ -206,6 +213,9 @@ class ViewSource:
         self.agent = fleet.context.agent or ""
         self.now = time.time()
         self.overview = overview(fleet)
+        self.decisions: Sequence[DecisionView] = self.act(DecisionsList()).decisions
+        asked = MessagesList(kind="query", open=True, limit=FEED)
+        self.queries: Sequence[Received] = self.act(asked).messages
         self.unread: frozenset[str] = frozenset()
         if self.agent:
             inbox = self.act(InboxShow(limit=MOST))
@@ -229,7 +239,7 @@ def read_screen(
     tasks: dict[str, int] = found["tasks"]
     ended = tasks.get("complete", 0) + tasks.get("dropped", 0)
     alive = sum(each["state"] == "alive" for each in found["agents"])
-    decisions = sum(each["kind"] == "decision" for each in found["needs_person"])
+    questions = len(source.decisions) + len(source.queries)
     return ScreenData(
         view=view(source),
         counts={
@@ -238,13 +248,13 @@ def read_screen(
             "tasks": sum(tasks.values()) - ended,
             "locks": len(found["locks"]) + len(found["semaphores"]),
             "messages": len(source.unread),
-            "questions": decisions,
+            "questions": questions,
             "pipelines": sum(each["state"] == "running" for each in found["pipelines"]),
         },
         tasks=tasks,
         agents=alive,
         unread=len(source.unread),
-        decisions=decisions,
+        questions=questions,
         revision=found["revision"],
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from interlock.faces.tui.screen_data import (
+    FEED,
     TONES,
     Column,
     TableRow,
@@ -20,14 +21,10 @@ from interlock.faces.tui.screen_data import (
     lines,
     text_of,
 )
-from interlock.nouns.messages.decision_noun import DecisionsList
 from interlock.nouns.messages.feed_noun import MessagesList
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.message import Received
-
-FEED = 100
-"""Messages that are shown."""
 
 
 def person(source: ViewSource) -> TableView:
@@ -144,9 +141,9 @@ def _message(source: ViewSource, message: Received) -> TableRow:
 def questions(source: ViewSource) -> TableView:
     """Open decisions first, then open questions to agents."""
     rows = []
-    for each in source.act(DecisionsList()).decisions:
+    for each in source.decisions:
         asked = text_of(each.question)
-        options = [f"{option.name}: {option.text}".rstrip(": ") for option in each.options]
+        options = [f"{option.option}: {option.text}".rstrip(": ") for option in each.options]
         rows.append(
             TableRow(
                 key=each.decision,
@@ -154,7 +151,7 @@ def questions(source: ViewSource) -> TableView:
                     each.agent,
                     "a person",
                     asked,
-                    " | ".join(option.name for option in each.options),
+                    " | ".join(option.option for option in each.options),
                     source.ago(each.at),
                     left(None if each.deadline is None else each.deadline - source.now),
                 ),
@@ -164,7 +161,7 @@ def questions(source: ViewSource) -> TableView:
                 actions=actions(action("decision resolve", id=each.decision)),
             )
         )
-    for asks in source.act(MessagesList(kind="query", open=True, limit=FEED)).messages:
+    for asks in source.queries:
         row = _message(source, asks)
         middle = (", ".join(asks.to) or "an able agent", row.cells[3], "", row.cells[4])
         rows.append(replace(row, cells=(row.cells[0], *cells(*middle), left(asks.expires_in))))

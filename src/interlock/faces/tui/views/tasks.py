@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -28,9 +29,18 @@ _RANK = {state: at for at, state in enumerate(_ORDER)}
 
 
 def tasks(source: ViewSource) -> TableView:
-    """Open tasks: those that run first, then by priority; a lower number is more urgent."""
-    found = source.act(TasksList(limit=MOST))
-    tasks = sorted(found.tasks, key=lambda each: (_RANK.get(each.state, 9), each.priority))
+    """Open tasks: those that run first, then by priority; a lower number is more urgent.
+
+    Each state is read by itself, so that many tasks that wait hide none that runs.
+    """
+    found: dict[str, ListedTask] = {}  # by id: a task that moves may be in two lists
+    more = False
+    for state in _ORDER:
+        listed = source.act(TasksList(state=(state,), limit=MOST))
+        more = more or bool(listed.more)
+        for task in sorted(listed.tasks, key=lambda each: each.priority):
+            found.setdefault(task.task, task)
+    rows = tuple(_task(source, each) for each in islice(found.values(), MOST))
     return TableView(
         name="tasks",
         columns=(
@@ -38,8 +48,8 @@ def tasks(source: ViewSource) -> TableView:
             Column("progress", 90), Column("since", 60), Column("why", 80),
         ),
         empty="No task is open.\n\nPublish one: interlock task add build --agent ada",
-        rows=tuple(_task(source, each) for each in tasks),
-        more=bool(found.more),
+        rows=rows,
+        more=more or len(found) > MOST,
     )  # fmt: skip
 
 
