@@ -11,7 +11,7 @@ import interlock
 ROOT = Path(interlock.__file__).parent
 
 FOUNDATION = {
-    "errors", "version", "clock", "steps", "threads", "thread_calls", "fork_imports",
+    "errors", "version", "clock", "steps", "threads", "thread_calls", "fork_imports", "descriptors",
     "git_command", "file_mark",
 }  # fmt: skip
 """What anything may import."""
@@ -34,13 +34,14 @@ MAY_IMPORT = {
     "version": set[str](),
     "clock": set[str](),
     "check_record": set[str](),
-    "steps": {"store"},
+    "steps": {"descriptors", "store"},
     "threads": set[str](),
     "thread_calls": {"errors"},
+    "descriptors": {"errors"},
     "fork_imports": set[str](),
     "git_command": set[str](),
     "file_mark": set[str](),
-    "registry": {"runtime"},
+    "registry": {"descriptors", "runtime"},
     "guard": {"nouns"},
     "outcomes": {"core", "nouns", "runtime"},
     "core": {"core", "errors"},

@@ -27,6 +27,7 @@ from interlock.client_setup import (
 )
 from interlock.clock import Clock
 from interlock.core.validate import FOREVER
+from interlock.descriptors import named
 from interlock.errors import InterlockError, StoreClosed, StoreTrouble
 from interlock.nouns.fleet.calls import FleetCalls
 from interlock.nouns.grants.held_grant import GrantHandle, take
@@ -58,7 +59,10 @@ def awaited(function: Callable[..., Op[Any]]) -> Callable[..., Coroutine[Any, An
     def method(
         self: Calls[Awaiting], /, *args: object, **kwargs: object
     ) -> Coroutine[Any, Any, Any]:
-        return drive_async(function(self, *args, **kwargs), self.context.store)
+        try:
+            return drive_async(function(self, *args, **kwargs), self.context.store)
+        except OSError as error:  # of the import of a module that the call needs
+            raise named(error) from error.__cause__
 
     return update_wrapper(method, function)
 
@@ -67,7 +71,10 @@ def streaming(function: Callable[..., StreamSource[Any, Any]]) -> Callable[..., 
     """A call that returns a source, as a method that returns a stream."""
 
     def method(self: Calls[Awaiting], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
-        return Stream(function(self, *args, **kwargs), self.context)
+        try:
+            return Stream(function(self, *args, **kwargs), self.context)
+        except OSError as error:
+            raise named(error) from error.__cause__
 
     return update_wrapper(method, function)
 
@@ -78,8 +85,11 @@ def opening(
     """A call that reads and then returns a source, as a method that returns a stream."""
 
     async def method(self: Calls[Awaiting], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
-        source = await drive_async(function(self, *args, **kwargs), self.context.store)
-        return Stream(source, self.context)
+        try:
+            source = await drive_async(function(self, *args, **kwargs), self.context.store)
+            return Stream(source, self.context)
+        except OSError as error:
+            raise named(error) from error.__cause__
 
     return update_wrapper(method, function)
 

@@ -31,6 +31,7 @@ from interlock.client_setup import (
 )
 from interlock.clock import Clock
 from interlock.core.validate import FOREVER
+from interlock.descriptors import by_name, is_refused, named
 from interlock.errors import InterlockError
 from interlock.nouns.fleet.calls import FleetCalls
 from interlock.nouns.grants.handover import HANDOVER, Handover
@@ -72,7 +73,10 @@ def blocking(function: Callable[..., Op[Any]]) -> Callable[..., Any]:
         context = self.context
         if context.put_off:
             catch_up(context)
-        return drive(function(self, *args, **kwargs), context.store)
+        try:
+            return drive(function(self, *args, **kwargs), context.store)
+        except OSError as error:  # of the import of a module that the call needs
+            raise named(error) from error.__cause__
 
     return update_wrapper(method, function)
 
@@ -90,10 +94,12 @@ def granting(function: Callable[..., Op[Any]]) -> Callable[..., Any]:
         try:
             HANDOVER.set(handover)
             return drive(function(self, *args, **kwargs), context.store)
-        except BaseException:
+        except BaseException as error:
             drop(handover)  # first of all: it runs no Python that could be interrupted again
             if grants.collect_abandoned() and grants.pending:
                 grants.on_pending()
+            if is_refused(error):
+                raise named(error) from error
             raise
 
     return update_wrapper(method, function)
@@ -107,7 +113,10 @@ def streaming(function: Callable[..., StreamSource[Any, Any]]) -> Callable[..., 
 
         if self.context.put_off:
             catch_up(self.context)
-        return Stream(function(self, *args, **kwargs), self.context)
+        try:
+            return Stream(function(self, *args, **kwargs), self.context)
+        except OSError as error:
+            raise named(error) from error.__cause__
 
     return update_wrapper(method, function)
 
@@ -120,8 +129,11 @@ def opening(function: Callable[..., Op[StreamSource[Any, Any]]]) -> Callable[...
 
         if self.context.put_off:
             catch_up(self.context)
-        source = drive(function(self, *args, **kwargs), self.context.store)
-        return Stream(source, self.context)
+        try:
+            source = drive(function(self, *args, **kwargs), self.context.store)
+            return Stream(source, self.context)
+        except OSError as error:
+            raise named(error) from error.__cause__
 
     return update_wrapper(method, function)
 
@@ -185,6 +197,7 @@ class Fleet(FleetProperties[Blocking]):
         """Whether the client was closed."""
         return self._stopped.is_set()
 
+    @by_name
     def lock(
         self,
         name: str,
@@ -216,6 +229,7 @@ class Fleet(FleetProperties[Blocking]):
         )
         return Block(self, LockTarget(name), terms, interrupt=interrupt)
 
+    @by_name
     def slots(
         self,
         name: str,
@@ -240,6 +254,7 @@ class Fleet(FleetProperties[Blocking]):
         )
         return Block(self, SlotsTarget(name, weight, capacity), terms, interrupt=interrupt)
 
+    @by_name
     def together(
         self,
         *things: str,
@@ -385,6 +400,7 @@ def _leave() -> None:
             fleet.close()
 
 
+@by_name
 def connect(
     url: str | os.PathLike[str] | None = None,
     agent: str | None = None,

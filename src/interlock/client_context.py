@@ -274,6 +274,19 @@ class Context:
             listed=True,
         )
 
+    def leave(self) -> Op[Any]:
+        """End our session; its tasks go back to the queue first."""
+        actor = self.me().actor
+        self.left = True
+        tasks = yield from self.sessions.works_on(actor)
+        released = (yield from self.tasks.leave(actor)) if tasks else ()
+        left = yield from self.sessions.leave(
+            actor, self.grants.own.pools() if self.began else None
+        )
+        if released and left:  # its end, not that it had expired
+            return replace(left, released=(*released, *left.released))
+        return left
+
     def terms(
         self,
         settings: Mapping[str, float],

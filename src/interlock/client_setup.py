@@ -65,7 +65,7 @@ class FleetProperties(FleetCalls[D]):
         if not context.began:  # the session continues, and only this client knows what to release
             yield from context.grants.release_pending()
         elif not self.trouble:  # else the session expires: close() does not wait for the store
-            yield from FleetCalls(context).agents.leave()
+            yield from context.leave()
         if not kept and context.housekeeping.due:
             yield from context.housekeeping.run(Actor())
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 from interlock.client import offered
 from interlock.client_blocks import HandoverBlock
 from interlock.core import validate
+from interlock.descriptors import by_name
 from interlock.errors import InterlockError
 from interlock.nouns.grants.handover import HANDOVER, BlockExit
 from interlock.nouns.tasks.calls import TaskCalls
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 class Tasks(TaskCalls[Blocking]):
     """Tasks, by name."""
 
+    @by_name
     def hold(
         self,
         task: str | None = None,
@@ -50,6 +52,7 @@ class Tasks(TaskCalls[Blocking]):
         claiming = partial(claim_for_block, self.context, task, can=can, ttl=ttl, wait=wait)
         return Hold(self.context.client, claiming)
 
+    @by_name
     def work(
         self,
         *,

@@ -27,6 +27,7 @@
         ├── StoreDamaged         not a store, or a broken one
         ├── StoreFull            no room left
         ├── StoreReadOnly        no right to write
+        ├── OutOfDescriptors     the process has no free file descriptor
         ├── StoreBusy            other clients block the queue for too long
         ├── StoreInUse           called by a signal handler or a finaliser inside of a call
         ├── StoreClosed          used after close, or on the wrong side of a fork
@@ -248,6 +249,12 @@ class StoreReadOnly(StoreTrouble):
     """No right to write here."""
 
     code = "store_read_only"
+
+
+class OutOfDescriptors(StoreTrouble):
+    """This process, or the system, has no free file descriptor; nothing was done."""
+
+    code = "out_of_descriptors"
 
 
 class StoreBusy(StoreTrouble):

@@ -15,6 +15,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from interlock.descriptors import named
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -248,9 +250,12 @@ def wait_reader(key: str) -> str:
 def load(reference: str) -> Any:  # noqa: ANN401 - a declaration names anything
     """The object that a declaration names (``package.module:name``), imported now."""
     module, _, name = reference.partition(":")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except OSError as error:
+        raise named(error) from error.__cause__
 
 
 def _noun(entry: NounEntry) -> Noun:
-    declared: Noun = import_module(entry.module).NOUN
+    declared: Noun = load(f"{entry.module}:NOUN")
     return declared

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from interlock.descriptors import is_refused, named
+
 if TYPE_CHECKING:
     import asyncio
     from typing import Protocol
@@ -92,11 +94,13 @@ def drive(op: Op[T], on: object) -> T:
                 try:
                     answer = step.perform(on)
                 except BaseException as error:  # noqa: BLE001 - the operation decides
-                    struck = error
+                    struck = named(error)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
         except BaseException as error:
             if getattr(op, "gi_frame", None) is None:  # it is over: the error is its own
+                if is_refused(error):
+                    raise named(error) from error
                 raise
             struck = error
 
@@ -112,7 +116,7 @@ async def drive_async(op: Op[T], on: object) -> T:
                 answer = await (_undisturbed(awaitable) if cancelled else awaitable)
             except BaseException as error:  # noqa: BLE001 - the operation decides
                 cancelled = cancelled or not isinstance(error, Exception)
-                step = op.throw(error)
+                step = op.throw(named(error))
             else:
                 step = op.send(answer)
     except StopIteration as done:

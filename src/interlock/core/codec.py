@@ -108,9 +108,12 @@ def _count_down() -> None:
     global _left, _sha256  # noqa: PLW0603 - the choice of function depends on no caller
     _left = max(0, _left - 1)
     if not _left:
-        from hashlib import sha256
-
-        _sha256 = sha256
+        try:
+            from hashlib import sha256
+        except OSError:  # there is no free file descriptor: a later call may find one
+            _left = 1
+        else:
+            _sha256 = sha256
 
 
 def canonical(data: bytes) -> bytes:

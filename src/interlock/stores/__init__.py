@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal
 
+from interlock.descriptors import named
 from interlock.errors import BadInput, StoreUnsuitable
 from interlock.store import Store, StoreMark
 
@@ -36,7 +37,10 @@ def open_store(url: str, *, create: bool = True, filling: bool = False) -> Store
     A store that is an incomplete copy of another is refused: what it lacks would look free.
     ``filling`` is for the process that fills it.
     """
-    store = _opened(url, create=create)
+    try:
+        store = _opened(url, create=create)
+    except OSError as error:
+        raise named(error) from error.__cause__
     if not filling:
         try:
             _refuse_filling(store, url)

@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from interlock.descriptors import are_free, out_of_descriptors
 from interlock.errors import OutcomeUnknown, StoreAway, StoreClosed, StoreMoved
 from interlock.steps import Op, Pause, drive, drive_async
 from interlock.store import (
@@ -233,6 +234,8 @@ class NetworkStore:
             if once is not None and isinstance(trouble, Unanswered):
                 raise self.unknown_outcome(trouble, once) from trouble
             self.check()  # closed in the meantime: that is why
+            if not are_free(1):
+                raise out_of_descriptors() from trouble
             self.note_outage(trouble)
             delays = delays or pauses()
             delay = next(delays)

@@ -125,15 +125,7 @@ class AgentCalls(Calls[D]):
 
         Its tasks go back to the queue first.
         """
-        actor = self.context.me().actor
-        self.context.left = True
-        tasks = yield from self.context.sessions.works_on(actor)
-        released = (yield from self.context.tasks.leave(actor)) if tasks else ()
-        own = self.context.grants.own.pools() if self.context.began else None
-        left = yield from self.context.sessions.leave(actor, own)
-        if released and isinstance(left, sessions.Left):
-            return replace(left, released=(*released, *left.released))
-        return left
+        return self.context.leave()
 
     @call
     def beat(self) -> Op[sessions.Renewed | sessions.SessionLapsed]:

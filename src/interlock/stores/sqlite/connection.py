@@ -298,6 +298,8 @@ class WriteConnection(ReadConnection):
         if self.db.in_transaction:  # an exception interrupted its rollback
             self.rollback()
         row: Any = self._execute(_BEGIN).fetchone()
+        if self.wal.fd < 0:
+            self.wal.prepare()
         last, self.mark = row[0], None
         if type(last) is not int:
             last, self.mark = self._judged(last)

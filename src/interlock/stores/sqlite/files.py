@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 import apsw
 
 from interlock import file_mark
+from interlock.descriptors import is_refused
 from interlock.errors import (
     StoreFull,
     StoreGone,
@@ -263,6 +264,8 @@ def _make_logs(path: str, mark: str) -> None:
             if not os.path.lexists(path + suffix):
                 file_mark.make(path + suffix, mark, (owner.st_uid, owner.st_gid))
     except OSError as error:
+        if is_refused(error):
+            raise
         if error.errno in FULL:
             raise full(path) from None
         raise StoreReadOnly(
@@ -461,6 +464,8 @@ def _create(path: str, folder: str) -> None:
     except PermissionError:
         raise StoreReadOnly(f"{folder} cannot be written by you; name another place") from None
     except OSError as error:
+        if is_refused(error):
+            raise
         if error.errno in FULL:
             raise full(path) from None
         raise StoreReadOnly(f"{path} cannot be created ({error.strerror}); name another") from None

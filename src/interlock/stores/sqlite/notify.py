@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from interlock.descriptors import is_refused
 from interlock.errors import StoreUnsuitable
 from interlock.store import TOLD, WAKE_SESSION, Put
 from interlock.stores.sqlite.files import make_side_folder
@@ -185,6 +186,8 @@ class Notifier:
         except StoreUnsuitable as error:
             self.trouble = str(error)
         except OSError as error:
+            if is_refused(error):
+                raise
             self.trouble = f"local sockets do not work here ({error.strerror or error})"
         return None
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import apsw
 
+from interlock.descriptors import are_free, out_of_descriptors
 from interlock.errors import (
     InterlockError,
     StoreBusy,
@@ -46,6 +47,10 @@ PATIENCE = 10.0
 STATEMENT_SLOTS = 512
 """The cache of prepared statements.  Each execution moves its statement to the next slot, so the
 cache keeps the statements of the last so many executions; a commit of 64 tasks makes 450."""
+
+AT_ONCE = 4
+"""File descriptors that the engine takes at once, at most: those that it got it has given back by
+the time it reports that one was refused."""
 
 TABLES = """
 CREATE TABLE item (
@@ -197,8 +202,8 @@ def boot_id() -> str:
 def translated(error: apsw.Error, path: str) -> InterlockError:
     """The engine's complaint in words that say what to do."""
     said = " ".join(str(error).split())  # it may quote what it read, over several lines
-    if _no_room(error, path):
-        return full(path)
+    if (lack := _lack(error, path)) is not None:
+        return lack
     match error:
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreDamaged(
@@ -216,10 +221,17 @@ def translated(error: apsw.Error, path: str) -> InterlockError:
             return StoreTrouble(f"the engine failed on {path}: {said}; run 'interlock doctor'")
 
 
-def _no_room(error: apsw.Error, path: str) -> bool:
-    """Of the files beside the store, the engine does not say why they cannot be written."""
+def _lack(error: apsw.Error, path: str) -> InterlockError | None:
+    """What the system has no more of, if that is the reason.
+
+    Of the files beside the store, the engine does not say why they cannot be opened or written.
+    """
     beside = isinstance(error, apsw.IOError | apsw.CantOpenError)
-    return isinstance(error, apsw.FullError) or (beside and no_room(os.path.dirname(path)))
+    if beside and not are_free(AT_ONCE):
+        return out_of_descriptors()
+    if isinstance(error, apsw.FullError) or (beside and no_room(os.path.dirname(path))):
+        return full(path)
+    return None
 
 
 class _transaction:  # noqa: N801 - reads as a statement

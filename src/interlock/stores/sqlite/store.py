@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import apsw
 
 from interlock import file_mark
+from interlock.descriptors import is_refused
 from interlock.errors import (
     OutcomeUnknown,
     StoreClosed,
@@ -153,6 +154,8 @@ class SQLiteStore(BlockingStore):
             db.close()
             if error.errno in files.FULL:
                 raise files.full(self.path) from None
+            if is_refused(error):
+                raise
             raise StoreReadOnly(f"{folder}: {error.strerror}; change its permissions") from None
         self._engine, self._writer = self._make_writer(db, patience)
         self._engine.wal.share(f"{folder}/synced", self._opened_at, ReadConnection(db).revision)
@@ -210,7 +213,14 @@ class SQLiteStore(BlockingStore):
             first, self._has_read = not self._has_read, True
             snapshot = self._read_by_writer(refs, longest) if first else None
             if snapshot is None:
-                snapshot = self._snapshot(self._read_connection(), refs, longest)
+                try:
+                    reader = self._read_connection()
+                except apsw.Error as error:  # without a descriptor for it, the other one reads
+                    snapshot = self._read_by_writer(refs, longest)
+                    if snapshot is None:
+                        raise self._engine.translated(error) from error
+                else:
+                    snapshot = self._snapshot(reader, refs, longest)
         if feed is not None and behind:  # not before: it waits for ``_reading`` under its own lock
             feed.saw(behind, snapshot.revision)
         return snapshot
@@ -541,7 +551,13 @@ class SQLiteStore(BlockingStore):
 
     def _read_connection(self) -> ReadConnection:
         if self._reader is None:
-            self._reader = self._make_reader(schema.open_connection(self.path))
+            db = schema.open_connection(self.path)
+            try:
+                db.pragma("user_version")  # it opens the log, too
+            except BaseException:
+                db.close()
+                raise
+            self._reader = self._make_reader(db)
         return self._reader
 
     def _check(self) -> None:

@@ -33,6 +33,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from interlock.descriptors import is_refused
 from interlock.errors import StoreAway, StoreClosed
 
 SLOW = 0.005
@@ -57,7 +58,9 @@ class Wal:
         self._durable = 0
         self._read = 0
         """The highest revision that is in the log, as far as this process has looked."""
-        self._fd = self._note = -1
+        self.fd = -1
+        """The log, while it is open."""
+        self._note = -1
         self._closed = False
 
     def share(self, note: str, opened_at: int, revision: Callable[[], int]) -> None:
@@ -93,10 +96,19 @@ class Wal:
         with self.using:
             self._synchronise()
 
+    def prepare(self) -> None:
+        """Open the log, so that no commit that stands lacks a file descriptor."""
+        try:
+            with self.using:
+                self._open()
+        except OSError as error:
+            if is_refused(error):
+                raise
+
     def reopen(self) -> None:
         """The next connection may have another log."""
         with self.using:
-            fd, self._fd = self._fd, -1
+            fd, self.fd = self.fd, -1
             if fd >= 0:
                 with suppress(OSError):
                     os.close(fd)
@@ -109,7 +121,7 @@ class Wal:
     def abandon(self) -> None:
         """Close both files in the child of a fork, where no thread is left to wait for."""
         self._closed = True
-        fds, self._fd, self._note = (self._fd, self._note), -1, -1
+        fds, self.fd, self._note = (self.fd, self._note), -1, -1
         for fd in fds:
             if fd >= 0:
                 with suppress(OSError):
@@ -122,10 +134,12 @@ class Wal:
             raise StoreAway(self.trouble)
         read, started = self._read, time.monotonic()
         try:
-            if self._fd < 0:
-                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            _sync(self._fd)
+            if self.fd < 0:
+                self._open()
+            _sync(self.fd)
         except OSError as error:
+            if is_refused(error):  # nothing was asked of the disk
+                raise
             self.trouble = (
                 f"{self.path} could not be made durable ({error.strerror}); the disk may have"
                 " lost the last writes: check it, then connect again"
@@ -134,8 +148,14 @@ class Wal:
         self.slow = time.monotonic() - started > SLOW
         self._durable = max(self._durable, read)
         if self._note >= 0:
-            with suppress(OSError):  # a full disk
+            try:  # noqa: SIM105 - suppress() is three calls more for each commit
                 os.pwrite(self._note, self._durable.to_bytes(_NUMBER) * 2, 0)
+            except OSError:  # a full disk
+                pass
+
+    def _open(self) -> None:
+        if self.fd < 0:
+            self.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
 
     def _noted(self) -> int:
         """The revision in the note; it is there twice, so that no half of a number counts."""
@@ -156,6 +176,9 @@ class RemoteWal(Wal):
     def is_durable(self, revision: int) -> bool:  # noqa: ARG002
         """All of it is."""
         return True
+
+    def prepare(self) -> None:
+        """Open nothing."""
 
     def sync(self, revision: int) -> None:
         """Leave it to the system when the copy is written."""
