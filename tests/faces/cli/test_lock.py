@@ -76,7 +76,7 @@ def test_a_released_lock_is_free_and_releasing_again_does_no_harm(ada: Shell) ->
     token = str(grant["token"])
     assert ada.json("lock", "release", "merge", "--token", token) == (
         0,
-        {"outcome": "released", "lock": "merge", "next": ""},
+        {"outcome": "released", "later": False, "lock": "merge", "next": ""},
     )
     assert ada.json("lock", "release", "merge", "--token", token) == (
         0,

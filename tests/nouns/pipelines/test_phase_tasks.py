@@ -162,6 +162,7 @@ def test_a_pipeline_that_is_cancelled_cancels_its_open_tasks_with_it(
     worker.client.run(tasks_of.fail(claims[2].task, "later", token=claims[2].token))
     before = bed.store.read().revision
     assert ada.cancel(reason="off").tasks == 4
+    assert bed.store.read().revision <= before + 2
     views: dict[str, Any] = {
         name: ada.client.run(ada.client.tasks.show(f"r1.{name}")) for name in (*names, "needs")
     }
@@ -172,7 +173,6 @@ def test_a_pipeline_that_is_cancelled_cancels_its_open_tasks_with_it(
     assert not fenced
     story = ada.client.run(ada.client.record.explain("task/r1.waits"))
     assert [each.what for each in story.happenings] == ["published", "cancelled"]
-    assert bed.store.read().revision <= before + 3
     assert worker.do_tasks() == []
     assert task_truths.complaints(task_truths.look(bed.store)) == []
     assert audit(bed.store) == []

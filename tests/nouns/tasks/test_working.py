@@ -601,7 +601,7 @@ def test_a_subscriber_is_called_in_both_worlds(fleet: interlock.Fleet, store: Me
         asynchronous: list[str] = []
 
         async def hear(event: TaskEvent) -> None:
-            asynchronous.append(event.task)
+            asynchronous.append(event.event)
 
         async with (
             await other.tasks.subscribe(callback=hear),
@@ -613,7 +613,7 @@ def test_a_subscriber_is_called_in_both_worlds(fleet: interlock.Fleet, store: Me
             async for event in events:
                 assert event.task == "later"
                 break
-            await eventually(lambda: asynchronous == ["later"])
+            await eventually(lambda: asynchronous == ["published", "claimed", "completed"])
 
     in_a_loop(MemoryStore(SystemClock()), 0, body)
 
