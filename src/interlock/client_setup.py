@@ -74,7 +74,8 @@ def find_or_open_store(url: str | os.PathLike[str] | None, store: Store | None) 
     """The open store, or the one that is named, or the one that is found."""
     if store is not None:
         return _no_path(store)
-    return open_store(named_store(url)) if url else open_store(find_store(), create=False)
+    found = open_store(named_store(url)) if url else open_store(find_store(), create=False)
+    return _noted_if_new(found)
 
 
 async def find_or_open_store_async(
@@ -84,8 +85,24 @@ async def find_or_open_store_async(
     if store is not None:
         return _no_path(store)
     if url:
-        return await open_store_async(named_store(url))
-    return await open_store_async(find_store(), create=False)
+        return _noted_if_new(await open_store_async(named_store(url)))
+    return _noted_if_new(await open_store_async(find_store(), create=False))
+
+
+def _noted_if_new(store: Store) -> Store:
+    """A store across a network that nobody made is logged: its name may be mistyped.
+
+    The logger prints nothing by itself, since a program that begins a store does no wrong.
+    """
+    if not getattr(store, "made", True):
+        import logging
+
+        log = logging.getLogger("interlock.store")
+        if not log.handlers:
+            log.addHandler(logging.NullHandler())
+        where = getattr(store, "where", "")
+        log.warning("there was no store at %s, so this begins one; check the name", where)
+    return store
 
 
 def agent_and_session(agent: str | None, session: str | None) -> tuple[str | None, str | None]:

@@ -96,6 +96,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     local      whether a request looks at the host that carries it out, or runs a program there; so
                does each one that gives a path.  ``carry_out`` refuses it from another host
     reads      whether it changes nothing
+    takes      whether it takes what is there, and adds nothing: in a store that nobody made it is
+               an error, like an operation that reads
     creates    whether the command line makes the file that ``--store`` names, if there is none
     pages      whether it returns a page, and says how to get the next
     most_body  the bytes of a request over a network; more if one value may have a megabyte, since
@@ -118,12 +120,25 @@ class Operation(Struct, frozen=True, kw_only=True):
     local: Callable[[Any], bool] | None = None
     lines: tuple[type, ...] = ()
     reads: bool = False
+    takes: bool = False
     creates: bool = False
     pages: bool = False
     most_body: int = MOST_BODY
     in_shell: str = ""
     aliases: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
+
+    def waits(self, request: Request) -> bool:
+        """Whether a request waits for what is not there yet, or follows what comes."""
+        if self.joins is not None and self.joins(request):
+            return True
+        if getattr(request, "counts", False):
+            return False
+        follows: bool | None = getattr(request, "follow", None)
+        if follows is not None:
+            return follows
+        lasting = [field for field in fields(self.request) if field.waits]
+        return bool(self.lines) or any(getattr(request, each.attribute) != 0 for each in lasting)
 
     def is_local(self, request: Request) -> bool:
         """Whether a request is about the files or programs of the host that carries it out."""

@@ -6,12 +6,15 @@ import json
 import signal
 import subprocess
 import sys
+from asyncio import run
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.faces.shell import PATIENCE, Shell, until
 
+import interlock
+from interlock import aio
 from interlock.testing.servers import EtcdServer, RedisServer
 
 SECRET = "open-sesame"
@@ -19,10 +22,17 @@ NOBODY = ("redis://:{}@127.0.0.1:1/0?ns=shop", "etcd://root:{}@127.0.0.1:1/shop"
 
 
 @pytest.fixture(params=["redis", "etcd"])
-def there(bare: Shell, request: pytest.FixtureRequest) -> Shell:
-    """A shell whose store is on a server."""
+def unmade(bare: Shell, request: pytest.FixtureRequest) -> Shell:
+    """A shell whose store is on a server, where nobody has made it."""
     bare.exported["INTERLOCK_STORE"] = request.getfixturevalue(f"{request.param}_url")
     return bare
+
+
+@pytest.fixture
+def there(unmade: Shell) -> Shell:
+    """A shell whose store is on a server."""
+    assert unmade.json("init")[1]["outcome"] == "created"
+    return unmade
 
 
 @pytest.fixture(scope="module", params=["redis", "etcd"])
@@ -39,7 +49,6 @@ def guarded(
 
 
 def test_a_store_on_a_server_is_used_like_a_file(there: Shell) -> None:
-    assert there.json("init")[1]["outcome"] == "created"
     _, grant = there.json("lock", "acquire", "merge", "--agent", "ada")
     status, busy = there.json("lock", "acquire", "merge", "--agent", "bob")
     assert (status, busy["holder"]) == (1, "ada")
@@ -117,6 +126,7 @@ def test_a_password_is_never_shown(
     bare: Shell, guarded: RedisServer | EtcdServer, words: str
 ) -> None:
     bare.exported["INTERLOCK_STORE"] = guarded.url("shop")
+    bare.run("init")
     done = bare.run(*words.split())
     assert done.status in (0, 1), done
     assert SECRET not in done.out + done.err
@@ -208,6 +218,7 @@ def test_a_package_that_is_missing_is_named_with_its_remedy(
 def test_who_runs_a_program_hears_when_the_store_is_away(bare: Shell, tmp_path: Path) -> None:
     with RedisServer(tmp_path / "redis") as server:
         words = ("lock", "run", "m", "--agent", "ada", "--ttl", "10s", "--store", server.url())
+        bare.run("init", "--store", server.url())
         process = bare.start(*words, "--", "sh", "-c", "echo begun; exec sleep 60")
         assert process.stdout is not None
         assert process.stderr is not None
@@ -226,3 +237,83 @@ def test_who_runs_a_program_hears_when_the_store_is_away(bare: Shell, tmp_path: 
 def test_the_words_for_help_name_the_servers(bare: Shell) -> None:
     assert "redis://" in bare.run("init", "--help").out
     assert "etcd://" in bare.run("lock", "list", "--help").out
+
+
+MISTYPED = "there is no store at "
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("health",),
+        ("task", "list"),
+        ("lock", "show", "deploy"),
+        ("task", "next", "--agent", "ada"),
+        ("task", "claim", "t1", "--agent", "ada"),
+        ("store", "info"),
+        ("inbox", "--agent", "ada"),
+        ("observe", "--counts"),
+        ("record", "verify"),
+    ],
+    ids=" ".join,
+)
+def test_a_look_at_a_store_that_nobody_made_says_so(unmade: Shell, words: tuple[str, ...]) -> None:
+    for _ in range(2):  # a look makes no store
+        done = unmade.run(*words)
+        assert (done.status, done.out) == (4, "")
+        assert MISTYPED in done.err
+        assert "check the name, or make one: " in done.err
+        assert "interlock init --store " in done.err
+    status, error = unmade.json(*words)
+    assert (status, error["error"]) == (4, "store_missing")
+
+
+def test_a_store_is_known_as_one_as_soon_as_it_was_made(unmade: Shell) -> None:
+    doctor = unmade.run("doctor")
+    assert doctor.status == 4
+    assert f"bad  store: {MISTYPED}" in doctor.out
+    init = unmade.run("init")
+    assert (init.status, init.err) == (0, "")
+    assert unmade.json("init")[1]["outcome"] == "exists"
+    assert unmade.run("health").status == 0
+    assert unmade.json("task", "next", "--agent", "ada")[1]["outcome"] == "nothing"
+    assert unmade.run("doctor").status == 0
+
+
+def test_a_command_that_makes_a_store_in_passing_says_so(unmade: Shell) -> None:
+    done = unmade.run("task", "add", "t1", "--agent", "ada")
+    assert done.status == 0
+    assert "there was no store at " in done.err
+    assert unmade.run("task", "add", "t2", "--agent", "ada").err == ""
+    assert unmade.run("task", "list").status == 0
+
+
+def test_a_command_that_waits_warns_of_a_store_that_nobody_made_and_waits(unmade: Shell) -> None:
+    waiter = unmade.start("task", "next", "--wait", "60s", "--agent", "ada")
+    assert waiter.stderr is not None
+    assert "there is no store at " in waiter.stderr.readline()
+    unmade.run("task", "add", "t1", "--agent", "bob")
+    assert "t1" in waiter.communicate(timeout=PATIENCE)[0]
+
+
+def test_a_program_logs_that_its_store_is_new_and_prints_nothing(
+    unmade: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = unmade.exported["INTERLOCK_STORE"]
+    program = f"import interlock; interlock.connect({url!r}, join=False).close()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"", b"")
+
+    async def connects() -> None:
+        await (await aio.connect(url, join=False)).close()
+
+    for connect in (lambda: interlock.connect(url, join=False).close(), lambda: run(connects())):
+        caplog.clear()
+        connect()
+        assert [each.levelname for each in caplog.records] == ["WARNING"]
+        assert "there was no store at " in caplog.text
+    with interlock.connect(url, "ada") as fleet:
+        fleet.tasks.publish("t1")
+    caplog.clear()
+    interlock.connect(url, join=False).close()
+    assert caplog.text == ""

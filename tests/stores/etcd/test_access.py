@@ -159,7 +159,7 @@ def test_an_etcd_that_is_too_old_is_unsuitable(version: str, fits: bool) -> None
             format_ = rpc.KeyValue(value=wrapped(b"1", "", "", quiet=True))
             found = rpc.ResponseOp(range=rpc.RangeResponse(kvs=[format_]))
             nothing = rpc.ResponseOp(range=rpc.RangeResponse())
-            return rpc.TxnResponse(responses=[found, nothing, nothing])
+            return rpc.TxnResponse(responses=[found, nothing, nothing, found])
 
     if fits:
         drive(store._open(), Old())

@@ -18,7 +18,7 @@ from interlock import store_location, stores
 from interlock.core import keys, validate
 from interlock.core.safe_text import foreign, printable
 from interlock.core.wait import AGENT_CALLER, NAMED_CALLER, SESSION_CALLER
-from interlock.errors import BadInput, Lapsed, NotAllowed
+from interlock.errors import BadInput, Lapsed, NotAllowed, StoreMissing
 from interlock.faces.cli.command import note
 from interlock.faces.cli.parse import Common, Parsed
 from interlock.stores import file_of, is_network, open_store
@@ -33,6 +33,7 @@ OF_AGENTS = (
     "GEMINI_CLI", "OPENCODE", "COPILOT_AGENT_SESSION_ID",
 )  # fmt: skip
 """Variables that coding agents set for the commands that they run."""
+_CHECK = "check the name"
 
 
 class CommandIdentity:
@@ -86,9 +87,12 @@ def _inside(caller: str) -> str:
 def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
     """A client for this command; ``anew`` for a command that begins a session."""
     fleet = _connected(parsed, CommandIdentity(parsed.common, anew=anew), named=not anew)
-    tell(parsed, fleet)
-    if parsed.operation.reads:
-        _tell_if_moved(fleet.store)
+    try:
+        tell(parsed, fleet)
+        _meet_store(parsed, fleet.store)
+    except BaseException:
+        fleet.close()
+        raise
     if parsed.joins:
         speak_up()
     return fleet
@@ -138,6 +142,41 @@ def allow_store(path: str) -> None:
             f"{error}; until a person has allowed this store, commands find it only by its name:"
             f" INTERLOCK_STORE={validate.quote(os.path.abspath(path))}"
         )
+
+
+def _meet_store(parsed: Parsed, store: Store) -> None:
+    """A moved store shows old data, and one that nobody made shows nothing: its name is wrong."""
+    operation = parsed.operation
+    if operation.reads:
+        _tell_if_moved(store)
+    if not (operation.reads or operation.takes):
+        tell_if_new(store)
+    elif not operation.waits(parsed.request):
+        require_made(store)
+    elif is_new(store):
+        note(f"there is no store at {_place(store)} yet; {_CHECK}, this waits for one")
+
+
+def is_new(store: Store) -> bool:
+    """Whether nothing was ever written to a store across a network: its name may be mistyped."""
+    return not getattr(store, "made", True)
+
+
+def require_made(store: Store) -> None:
+    """Refuse a store that nobody made: it would look like a fleet in which all is well."""
+    if is_new(store):
+        make = validate.command(f"interlock init --store {validate.quote(_place(store))}")
+        raise StoreMissing(f"there is no store at {_place(store)}; {_CHECK}, or make one: {make}")
+
+
+def tell_if_new(store: Store) -> None:
+    """Say that a command makes a store in passing."""
+    if is_new(store):
+        note(f"there was no store at {_place(store)}, so this begins one; {_CHECK}")
+
+
+def _place(store: Store) -> str:
+    return printable(str(getattr(store, "where", "")))
 
 
 def _tell_if_moved(store: Store) -> None:

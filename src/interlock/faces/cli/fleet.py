@@ -32,7 +32,9 @@ from interlock.faces.cli.connect import (
     CommandIdentity,
     allow_store,
     hush,
+    is_new,
     opened,
+    require_made,
     shown,
     speak_up,
     url_of,
@@ -122,18 +124,18 @@ def _one_at_a_time(file: str) -> Iterator[None]:
 
 
 def _across(url: str) -> Created | StoreExists:
-    """Connecting once checks a server and marks the namespace; what has no entry yet is new."""
+    """Connecting checks a server; a new store gets its id, so that it is known as one."""
+    from interlock.steps import drive
     from interlock.store import Log
 
-    hush()
-    store = open_store(url)
-    if caution := str(getattr(store, "caution", "")):
-        note(caution)
-    try:
-        first = Log(limit=1)
-        new = not store.read(first).ranges[first]
-    finally:
-        store.close()
+    with opened(url, create=True, join=False) as fleet:
+        store, first = fleet.store, Log(limit=1)
+        if caution := str(getattr(store, "caution", "")):
+            note(caution)
+        if new := is_new(store):
+            drive(fleet.context.runner.store_id(), store)
+        elif not hasattr(store, "made"):  # a branch, which the opening made
+            new = not store.read(first).ranges[first]
     return Created(store=shown(url)) if new else _there(store, shown(url))
 
 
@@ -208,6 +210,7 @@ def _checks(parsed: Parsed) -> Iterator[Finding]:
         found = store_location.StoreLocation(given, "--store") if given else store_location.locate()
         yield ok("store", f"{shown(found.url)} (from {found.how})")
         with opened(given, create=False) as fleet:  # a check creates no store
+            require_made(fleet.store)
             yield from drive(examine_store(fleet.context), fleet.store)
             yield from hook_findings(fleet)
     except InterlockError as error:

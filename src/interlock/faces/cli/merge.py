@@ -14,7 +14,7 @@ from interlock.core import validate
 from interlock.core.safe_text import foreign, printable
 from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, note, stoppable
-from interlock.faces.cli.connect import CommandIdentity, opened, speak_up, tell
+from interlock.faces.cli.connect import CommandIdentity, opened, speak_up, tell, tell_if_new
 from interlock.faces.cli.parse import Parsed
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def _session(parsed: Parsed, ttl: float | str) -> Fleet:
         key=identity.key,
     )
     tell(parsed, fleet)
+    tell_if_new(fleet.store)
     speak_up()
     return fleet
 

@@ -24,7 +24,14 @@ from interlock.core.wait import SESSION_CALLER, caller_name
 from interlock.errors import BadInput, InterlockError, Lapsed, Lost, Unavailable
 from interlock.faces.cli.child import NOT_EXECUTABLE, NOT_FOUND, Child
 from interlock.faces.cli.command import Stopped, answer_to, note
-from interlock.faces.cli.connect import CommandIdentity, opened, speak_up, tell, url_of
+from interlock.faces.cli.connect import (
+    CommandIdentity,
+    opened,
+    speak_up,
+    tell,
+    tell_if_new,
+    url_of,
+)
 from interlock.faces.cli.parse import Parsed, usage
 
 if TYPE_CHECKING:
@@ -372,6 +379,7 @@ class _Guard:
             look=None,
         )
         tell(self._parsed, fleet)
+        tell_if_new(fleet.store)
         speak_up()
         return fleet
 

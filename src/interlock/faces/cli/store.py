@@ -12,7 +12,7 @@ from interlock import store_location, work_tree, work_tree_list
 from interlock.client_setup import entry_signer
 from interlock.errors import BadInput, NotAllowed, StoreGone, StoreTrouble
 from interlock.faces.cli.command import answer, note
-from interlock.faces.cli.connect import CommandIdentity, allow_store, hush
+from interlock.faces.cli.connect import CommandIdentity, allow_store, hush, require_made
 from interlock.runtime.progress import report
 from interlock.stores import file_of, is_network, open_store
 
@@ -46,6 +46,7 @@ def copy(parsed: Parsed) -> int:
         return answer(parsed, _abort_lost(request))
     with ExitStack() as stack:
         source = stack.enter_context(closing(_opened(request.source, create=False)))
+        require_made(source)
         try:
             target = stack.enter_context(closing(_opened(request.target, create=not request.abort)))
         except StoreTrouble as trouble:

@@ -33,6 +33,7 @@ from interlock.faces.cli.connect import (
     person_name,
     proven_person,
     speak_up,
+    tell_if_new,
     url_of,
 )
 from interlock.faces.http import user_token
@@ -135,6 +136,7 @@ def _server(parsed: Parsed, request: UpRequest) -> WebServer:
     if is_network(place):
         hush()
     clients = Clients(lambda: _opened(place), key=identity.key or "")
+    tell_if_new(clients.store)
     place = url_of(clients.store, place)  # the command may leave its folder
     speak_up()
     access = _access(request, agent, StoreTokens(clients))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from interlock.core import validate
 from interlock.core.wait import SESSION_CALLER
 from interlock.faces.cli.command import note, stoppable
-from interlock.faces.cli.connect import CommandIdentity, opened, speak_up
+from interlock.faces.cli.connect import CommandIdentity, opened, speak_up, tell_if_new
 from interlock.faces.mcp.agent import ConnectedAgent
 from interlock.faces.mcp.jsonrpc import Json, Send
 from interlock.faces.mcp.protocol import MOST_CALLS, ToolServer
@@ -60,6 +60,7 @@ def serve(parsed: Parsed) -> int:
             no_retry=parsed.common.no_retry,
         )
         fleet.context.runner.via = "mcp"
+        tell_if_new(fleet.store)
         speak_up()
         return fleet
 

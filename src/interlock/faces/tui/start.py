@@ -13,6 +13,7 @@ from interlock.faces.cli.connect import (
     opened,
     person_name,
     proven_person,
+    require_made,
     shown,
     url_of,
 )
@@ -63,6 +64,7 @@ def made(parsed: Parsed) -> TopApp:
         )  # fmt: skip
 
     with opens() as fleet:
+        require_made(fleet.store)
         place = shown(url_of(fleet.store, identity.store))
     return TopApp(opens, place=place, agent=agent, view=request.view, every=every)
 

@@ -253,6 +253,7 @@ OPERATIONS = (
         grants=True,
         call="tasks.claim",
         joins=waits,
+        takes=True,
         examples=("interlock task claim t1 --agent ada --ttl 30m",),
     ),
     Operation(
@@ -264,6 +265,7 @@ OPERATIONS = (
         grants=True,
         call="tasks.next",
         joins=waits,
+        takes=True,
         examples=(
             "interlock task next --can rust,gpu --agent ada --wait 5m",
             "interlock task next --limit 8 --ttl 15m --agent ada",

@@ -140,6 +140,11 @@ class Namespace:
         """Asks how many entries there are."""
         return rpc.RangeRequest(key=self._log, range_end=_after(self._log), count_only=True)
 
+    def first_keys(self, count: int) -> rpc.RangeRequest:
+        """Asks for some keys of whatever is there."""
+        end = _after(self.prefix)
+        return rpc.RangeRequest(key=self.prefix, range_end=end, limit=count, keys_only=True)
+
     def scope(self, scope: str) -> tuple[bytes, bytes]:
         """The range that a watch of this scope covers, signals included."""
         key = self.key(scope)

@@ -101,6 +101,7 @@ class EtcdStore(NetworkStore):
         self._commits = EtcdCommits(self, self.namespace, self._leases)
         self._moving = EtcdMoving(self, self.namespace, self._leases, self._commits)
         self.mark_at_opening: StoreMark | None = None
+        self.made = True
 
     def watch(self, scope: Scope, after: int) -> EtcdWatch:
         """Every change in a scope, or in one of several, after a revision."""
@@ -195,10 +196,16 @@ class EtcdStore(NetworkStore):
 
     def _agree_on_format(self) -> Op[None]:
         one = self.namespace.one(_FORMAT_KEY)
-        wanted = (one, self.namespace.one(TRIMMED), self.namespace.one(LOADED))
+        wanted = (
+            one,
+            self.namespace.one(TRIMMED),
+            self.namespace.one(LOADED),
+            self.namespace.first_keys(2),
+        )
         ops = [rpc.RequestOp(range=each) for each in wanted]
         answers = yield from self.request_with_retries((TXN, rpc.TxnRequest(success=ops)))
-        answer, marks, counted = (each.range for each in answers.responses)
+        answer, marks, counted, first = (each.range for each in answers.responses)
+        self.made = any(kv.key != one.key for kv in first.kvs)
         self._commits.note_loaded(counted.kvs)
         self.feed.note_mark(b"", answers.header.revision)
         for kv in marks.kvs:

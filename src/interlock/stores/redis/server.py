@@ -43,7 +43,7 @@ _SLOW = 0.05
 class ServerFacts(Struct, frozen=True, kw_only=True):
     """One server at the moment of the greeting; ``promoted`` if it took over from another.
 
-    ``mark`` is that of the store, if it accepts no commits.
+    ``mark`` is that of the store, if it accepts no commits; ``made`` if something was written there.
     """
 
     product: str
@@ -54,6 +54,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     promoted: bool
     now: int
     mark: str = ""
+    made: bool = True
 
     @property
     def loses_data(self) -> bool:
@@ -113,6 +114,7 @@ def server_facts(replies: Sequence[Any], address: Address) -> ServerFacts:
         promoted=info.get("second_repl_offset", "-1") != "-1",
         now=int(time[0]) * 1_000_000 + int(time[1]),
         mark=number.decode() if marked else "",
+        made=number is not None,
     )
 
 

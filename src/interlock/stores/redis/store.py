@@ -259,6 +259,11 @@ class RedisStore(NetworkStore):
         return (yield from self.run(TRIM, terms))  # type: ignore[no-any-return]
 
     @property
+    def made(self) -> bool:
+        """Whether the last new connection found something that was written there."""
+        return self.server is None or self.server.made
+
+    @property
     def mark_at_opening(self) -> StoreMark | None:
         """The mark that the last new connection found."""
         text = "" if self.server is None else self.server.mark
