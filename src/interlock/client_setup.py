@@ -90,7 +90,7 @@ async def find_or_open_store_async(
 
 
 def _noted_if_new(store: Store) -> Store:
-    """A store across a network that nobody made is logged: its name may be mistyped.
+    """A new store across a network is logged: its name may be mistyped.
 
     The logger prints nothing by itself, since a program that begins a store does no wrong.
     """

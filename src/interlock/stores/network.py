@@ -119,8 +119,8 @@ class NetworkStore:
 
     capabilities: Capabilities
     movable = True
-    made: bool
-    """Whether something was ever written there, as it was found at the opening."""
+    made = True
+    """Whether something was ever written there, as a new connection found it."""
     missing = False
     """Whether everything is in another store, as the answer to a commit said.  (A server that comes
     back with other data is known by its answers.)"""

@@ -307,7 +307,13 @@ def test_a_program_logs_that_its_store_is_new_and_prints_nothing(
     async def connects() -> None:
         await (await aio.connect(url, join=False)).close()
 
-    for connect in (lambda: interlock.connect(url, join=False).close(), lambda: run(connects())):
+    def blocking() -> None:
+        interlock.connect(url, join=False).close()
+
+    def asynchronous() -> None:
+        run(connects())
+
+    for connect in (blocking, asynchronous):
         caplog.clear()
         connect()
         assert [each.levelname for each in caplog.records] == ["WARNING"]

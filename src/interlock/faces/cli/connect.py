@@ -145,7 +145,7 @@ def allow_store(path: str) -> None:
 
 
 def _meet_store(parsed: Parsed, store: Store) -> None:
-    """A moved store shows old data, and one that nobody made shows nothing: its name is wrong."""
+    """A moved store shows old data, and a new one shows nothing: its name may be wrong."""
     operation = parsed.operation
     if operation.reads:
         _tell_if_moved(store)
@@ -163,7 +163,7 @@ def is_new(store: Store) -> bool:
 
 
 def require_made(store: Store) -> None:
-    """Refuse a store that nobody made: it would look like a fleet in which all is well."""
+    """Refuse a store that was never made: it would look like a fleet in which all is well."""
     if is_new(store):
         make = validate.command(f"interlock init --store {validate.quote(_place(store))}")
         raise StoreMissing(f"there is no store at {_place(store)}; {_CHECK}, or make one: {make}")

@@ -210,6 +210,8 @@ def _checks(parsed: Parsed) -> Iterator[Finding]:
         found = store_location.StoreLocation(given, "--store") if given else store_location.locate()
         yield ok("store", f"{shown(found.url)} (from {found.how})")
         with opened(given, create=False) as fleet:  # a check creates no store
+            if is_new(fleet.store):
+                yield from fleet.store.examine()  # the server, before a store is made there
             require_made(fleet.store)
             yield from drive(examine_store(fleet.context), fleet.store)
             yield from hook_findings(fleet)

@@ -141,7 +141,7 @@ class Namespace:
         return rpc.RangeRequest(key=self._log, range_end=_after(self._log), count_only=True)
 
     def first_keys(self, count: int) -> rpc.RangeRequest:
-        """Asks for some keys of whatever is there."""
+        """Asks for the first keys, with those of the engine."""
         end = _after(self.prefix)
         return rpc.RangeRequest(key=self.prefix, range_end=end, limit=count, keys_only=True)
 

@@ -101,7 +101,6 @@ class EtcdStore(NetworkStore):
         self._commits = EtcdCommits(self, self.namespace, self._leases)
         self._moving = EtcdMoving(self, self.namespace, self._leases, self._commits)
         self.mark_at_opening: StoreMark | None = None
-        self.made = True
 
     def watch(self, scope: Scope, after: int) -> EtcdWatch:
         """Every change in a scope, or in one of several, after a revision."""

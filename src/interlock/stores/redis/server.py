@@ -43,7 +43,7 @@ _SLOW = 0.05
 class ServerFacts(Struct, frozen=True, kw_only=True):
     """One server at the moment of the greeting; ``promoted`` if it took over from another.
 
-    ``mark`` is that of the store, if it accepts no commits; ``made`` if something was written there.
+    ``mark`` is that of the store, if it accepts no commits; ``made`` if something was written.
     """
 
     product: str

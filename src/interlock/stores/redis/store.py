@@ -155,7 +155,7 @@ class RedisStore(NetworkStore):
     def _welcome(self, server: ServerFacts) -> None:
         """Take notice of what a new connection reached."""
         if server != self.server:
-            self.server = server
+            self.server, self.made = server, server.made
             self.capabilities = _capabilities(server.durability, self.bound)
 
     def _open(self) -> Op[None]:
@@ -257,11 +257,6 @@ class RedisStore(NetworkStore):
         """Delete the oldest entries up to a revision."""
         terms = (str(revision), str(_TRIMMED_AT_ONCE), str(self.settling))
         return (yield from self.run(TRIM, terms))  # type: ignore[no-any-return]
-
-    @property
-    def made(self) -> bool:
-        """Whether the last new connection found something that was written there."""
-        return self.server is None or self.server.made
 
     @property
     def mark_at_opening(self) -> StoreMark | None:
