@@ -90,6 +90,7 @@ def test_a_server_waits_for_a_store_that_is_killed_and_goes_on(
             "merge", "serve", "--agent", "queue", "--ttl", "2s", "--", "true"
         )  # fmt: skip
         assert server.stderr is not None
+        assert "there was no store" in server.stderr.readline()
         assert "serving main" in server.stderr.readline()
         _land(git, url, "before")
         redis.kill()

@@ -112,20 +112,20 @@ def test_of_two_who_cross_the_younger_is_refused(stage: Near, pair: str, *, turn
 
 
 def test_the_refusal_says_what_was_waited_for_and_leaves_nothing_behind(stage: Near) -> None:
-    ada, bob, _ = three(stage)
-    publish(ada, "t")
-    holds(ada, "task/t")
+    ada, bob, _ = three(stage)  # the task has a name that no other test of this thread claims
+    publish(ada, "story")
+    holds(ada, "task/story")
     holds(bob, "b")
     waits(ada, "b")
-    found = waits(bob, "task/t").result()
-    assert found == task_outcomes.TaskDeadlock(task="t", cycle=("bob", "ada"))
+    found = waits(bob, "task/story").result()
+    assert found == task_outcomes.TaskDeadlock(task="story", cycle=("bob", "ada"))
     assert all(
         key.startswith(("waits/agent:ada/", "waits/" + ada.someone.name)) for key in listed(stage)
     )
-    told = [each.what for each in bob.run(bob.record.explain("task/t")).happenings]
+    told = [each.what for each in bob.run(bob.record.explain("task/story")).happenings]
     assert told == ["published", "claimed", "waiting", "refused"]
     with pytest.raises(Deadlocked, match="bob -> ada -> bob; release what you hold"):
-        bob.run(claim_for_block(bob.context, "t", ttl=None, wait=600))
+        bob.run(claim_for_block(bob.context, "story", ttl=None, wait=600))
 
 
 def test_who_waits_for_its_own_claim_is_refused(stage: Near) -> None:

@@ -29,7 +29,7 @@ def test_all_of_it_is_acquired_under_one_token_and_released(builds: Shell) -> No
     assert builds.json(*words, "--agent", "bob")[1]["outcome"] == "not_owner"
     assert builds.json(*words) == (
         0,
-        {"outcome": "released", "things": ["lock/merge", "sem/builds"], "next": []},
+        {"outcome": "released", "later": False, "things": ["lock/merge", "sem/builds"], "next": []},
     )
     status, again = builds.json(*words)
     assert (status, again["outcome"]) == (1, "not_owner")
