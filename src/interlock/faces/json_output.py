@@ -32,8 +32,8 @@ MOMENTS: Final = frozenset(
 
 DURATIONS: Final = frozenset(
     (
-        "age", "begins_in", "deadline_in", "every", "expires_in", "held", "max_age",
-        "max_hold", "next_probe_in", "pace", "rests", "retry_in", "seconds", "timeout", "waited", "window",
+        "age", "begins_in", "deadline_in", "every", "expires_in", "held", "max_age", "max_hold",
+        "next_probe_in", "pace", "rests", "retry_in", "seconds", "timeout", "waited", "window",
     )
 )  # fmt: skip
 """Fields with a number of seconds."""

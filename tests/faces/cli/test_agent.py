@@ -100,7 +100,10 @@ def test_what_needs_a_session_says_how_to_get_one(ada: Shell) -> None:
 
 
 def test_an_unknown_agent_is_an_ordinary_no(ada: Shell) -> None:
-    assert ada.json("agent", "show", "bob") == (1, {"outcome": "nothing", "agent": "bob"})
+    assert ada.json("agent", "show", "bob") == (
+        1,
+        {"outcome": "nothing", "agent": "bob", "paused": None},
+    )
 
 
 def test_a_shell_says_how_it_stands(ada: Shell) -> None:

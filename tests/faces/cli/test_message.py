@@ -437,6 +437,33 @@ def test_a_paused_agent_sends_nothing_until_it_is_resumed(shell: Here) -> None:
     assert shell.run("send", "bob", "x").status == 0
 
 
+def test_a_paused_agent_is_named_as_that_wherever_agents_are(shell: Here) -> None:
+    shell.run("inbox")
+    shell.run("agent", "pause", "ada", "--reason", "it repeats itself", "--agent", "maria")
+    line = (
+        "paused: ada can send nothing, by maria, N s ago;"
+        " 'interlock agent resume ada --agent NAME' ends that\n  | it repeats itself\n"
+    )
+    for words, status in ((("agent", "list"), 0), (("agent", "show", "ada"), 1)):
+        done = shell.run(*words)
+        assert (done.status, plainly(done.out).endswith(line)) == (status, True), done.out
+    assert shell.json("agent", "list")[1]["paused"][0]["by"] == "maria"
+    assert shell.json("agent", "show", "ada")[1]["paused"]["reason"] == "it repeats itself"
+    status, why = shell.json("why", "agent/ada")
+    assert (status, why["state"]) == (0, "paused")
+    assert why["because"].startswith("maria does not let it send, for ")
+    assert why["because"].endswith(" ('it repeats itself'); no agent of this name is here")
+    assert "interlock agent resume ada --agent NAME" in why["clear"]
+    shell.run("agent", "join", "--agent", "ada")
+    for words in (("agent", "list"), ("agent", "show", "ada")):
+        assert line in plainly(shell.run(*words).out)
+        assert shell.json(*words)[1]["agents"][0]["paused"]["by"] == "maria"
+    assert shell.json("why", "agent/ada")[1]["state"] == "paused"
+    shell.run("agent", "resume", "ada", "--agent", "maria")
+    assert "paused" not in shell.run("agent", "list").out
+    assert shell.json("why", "agent/ada")[1]["state"] == "alive"
+
+
 def test_who_comes_too_late_for_alerts_reads_so_and_what_a_filter_has_to_do_with_it(
     shell: Here,
 ) -> None:

@@ -53,7 +53,7 @@ def test_a_store_on_a_server_is_used_like_a_file(there: Shell) -> None:
     status, busy = there.json("lock", "acquire", "merge", "--agent", "bob")
     assert (status, busy["holder"]) == (1, "ada")
     assert there.json("init")[1]["outcome"] == "exists"
-    assert there.json("agent", "list") == (0, {"agents": [], "known": [], "count": 0})
+    assert there.json("agent", "list") == (0, {"agents": [], "known": [], "paused": [], "count": 0})
     assert [line["verb"] for line in there.json("record", "log")[1]["entries"]] == ["lock.acquire"]
     token = str(grant["token"])
     assert there.json("lock", "release", "merge", "--agent", "ada", "--token", token)[0] == 0

@@ -68,6 +68,24 @@ def test_a_failure_shows_its_error_in_the_row(stage: Stage, page: Page) -> None:
     expect(page.locator("#detail .story")).to_contain_text("no attempt is left · the bridge is out")
 
 
+def test_a_paused_agent_is_marked_and_can_be_resumed(stage: Stage, page: Page) -> None:
+    ada = stage.agent("ada")
+    stage.agent("eve")
+    page.goto(stage.at("agents"))
+    mine = page.locator(".row", has_text="eve")
+    flag = mine.locator(".flag", has_text="paused")
+    expect(mine).to_be_visible()
+    expect(flag).to_have_count(0)
+    ada.agents.pause("eve", "floods the fleet")
+    expect(flag).to_be_visible()
+    mine.click()
+    detail = page.locator("#detail")
+    expect(detail).to_contain_text("floods the fleet")
+    expect(detail).not_to_contain_text("[object")
+    ada.agents.resume("eve")
+    expect(flag).to_have_count(0)
+
+
 def test_a_message_and_an_open_question_appear(stage: Stage, page: Page) -> None:
     ada, bob = stage.agent("ada"), stage.agent("bob")
     page.goto(stage.at("messages"))

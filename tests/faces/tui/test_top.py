@@ -213,6 +213,18 @@ def test_a_budget_that_is_used_up_needs_a_person(ada: Fleet, store: MemoryStore)
     assert [each.operation for each in row.actions] == ["budget drop"]
 
 
+def test_an_agent_that_is_paused_says_so_and_can_be_resumed(ada: Fleet, store: MemoryStore) -> None:
+    with opener(store)() as fleet:
+        (row,) = read_screen(fleet, VIEWS["agents"]).view.rows
+        assert (row.cells[1], row.tone) == ("alive", "good")
+        fleet.agents.pause("ada", reason="it repeats itself")
+        (row,) = read_screen(fleet, VIEWS["agents"]).view.rows
+    assert (row.cells[1], row.tone) == ("alive, paused", "warn")
+    offers = [each.operation for each in row.actions]
+    assert "agent resume" in offers
+    assert "agent pause" not in offers
+
+
 def test_waits_are_followed_in_both_directions_and_a_cycle_is_named() -> None:
     def lock(name: str, holder: str, *waiters: str) -> dict[str, Any]:
         return {"lock": name, "holder": holder, "waiters": list(waiters)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from interlock.core import codec, keys
+from interlock.nouns.agents.session_rules import SenderPause
 from interlock.nouns.messages import decode, send_rules
-from interlock.nouns.messages.message import SenderPause
 from interlock.nouns.messages.presence import announce_receiver
 from interlock.runtime.health import Problem
 from interlock.store import Put, Range, Txn

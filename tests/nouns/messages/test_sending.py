@@ -15,6 +15,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.core.entry import Entry
 from interlock.errors import BadInput, BadName, TooLarge
+from interlock.nouns.agents.session_rules import SenderPause
 from interlock.nouns.messages import send_rules
 from interlock.nouns.messages.message import (
     Acknowledged,
@@ -24,7 +25,6 @@ from interlock.nouns.messages.message import (
     Limited,
     MessageExists,
     NotSubscribed,
-    SenderPause,
     Sent,
     Subscribed,
     UnknownAgent,

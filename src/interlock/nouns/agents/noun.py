@@ -103,12 +103,16 @@ class AgentAck(Request, frozen=True, kw_only=True):
 
 
 class AgentList(outcomes.Listing[session_rules.Agent], frozen=True, kw_only=True):
-    """Sessions, by name, with what they hold; ``known`` are others that can be written to."""
+    """Sessions, by name, with what they hold; ``known`` are others that can be written to.
+
+    ``paused`` are the agents that may not send, with a session or without.
+    """
 
     listed = "agents"
 
     agents: tuple[session_rules.Agent, ...]
     known: tuple[str, ...] = ()
+    paused: tuple[session_rules.SenderPause, ...] = ()
 
 
 class AgentLog(outcomes.Listing[LogLine], frozen=True, kw_only=True):
@@ -137,9 +141,10 @@ class NoLog(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
 
 
 class UnknownAgentName(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
-    """There is no session under this name."""
+    """There is no session under this name; ``paused`` if the agent may not send either."""
 
     agent: str
+    paused: session_rules.SenderPause | None = None
 
 
 def living(outcome: T | session_rules.SessionLapsed) -> T:
@@ -175,17 +180,25 @@ def _log(fleet: "FleetCalls", request: AgentLogRequest) -> "Op[AgentLog | LogFil
 
 
 def _list(fleet: "FleetCalls", _request: AgentsList) -> "Op[AgentList]":
+    from interlock.nouns.agents.views import pauses
     from interlock.nouns.messages.presence import mailboxes
 
     found = yield from fleet.agents.list()
     here = {each.agent for each in found}
     known = [name for name in (yield from mailboxes()) if name not in here]
-    return AgentList(agents=found, known=tuple(sorted(known)))
+    paused = tuple((yield from pauses()).values())
+    return AgentList(agents=found, known=tuple(sorted(known)), paused=paused)
 
 
 def _show(fleet: "FleetCalls", request: AgentShow) -> "Op[AgentList | UnknownAgentName]":
+    from interlock.nouns.agents.views import pauses
+
     found = yield from fleet.agents.show(request.name)
-    return AgentList(agents=found) if found else UnknownAgentName(agent=request.name)
+    if not found:
+        pause = (yield from pauses()).get(request.name)
+        return UnknownAgentName(agent=request.name, paused=pause)
+    paused = {each.agent: each.paused for each in found}.values()
+    return AgentList(agents=found, paused=tuple(filter(None, paused)))
 
 
 def _pause(fleet: "FleetCalls", request: AgentPause) -> "Op[PausedAgent | UnknownAgent]":

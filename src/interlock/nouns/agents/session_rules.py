@@ -129,8 +129,17 @@ class NoDeath(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
     agent: str
 
 
+class SenderPause(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pause: the agent may not send until an operator resumes it."""
+
+    agent: str
+    by: str
+    since: float
+    reason: str = ""
+
+
 class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A session as it is listed."""
+    """A session as it is listed; ``paused`` if its agent may not send."""
 
     agent: str
     session: str
@@ -148,6 +157,7 @@ class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     heard: float | None = None
     last_heartbeat: float | None = None
     refusals: dict[str, int] = {}
+    paused: SenderPause | None = None
 
 
 def join(session: Session, more: tuple[Write, ...] = ()) -> Decision[Joined]:

@@ -24,6 +24,7 @@ _LISTED = 32
 """Listed pools that the commit of a leave deletes; maintenance deletes the rest."""
 
 decode_session = codec.Decoder(session_rules.Session).read_if_present
+decode_pause = codec.Decoder(session_rules.SenderPause).read_if_present
 decode_death = codec.Decoder(session_rules.Death).read_if_present
 
 

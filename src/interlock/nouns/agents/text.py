@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.core.validate import command, quote
-from interlock.runtime.text import ago, joined, lasting, state, table
+from interlock.runtime.text import ago, joined, lasting, reason_lines, state, table
 
 if TYPE_CHECKING:
     from interlock.nouns.agents import session_rules
@@ -94,19 +94,30 @@ def _lines(count: int) -> str:
     return f"{count} line{'' if count == 1 else 's'}"
 
 
-def _unknown_agent(outcome: UnknownAgentName, _paint: Paint) -> str:
-    return f"there is no session of {outcome.agent}; 'interlock agent list' shows all"
+def _unknown_agent(outcome: UnknownAgentName, paint: Paint) -> str:
+    said = f"there is no session of {outcome.agent}; 'interlock agent list' shows all"
+    return said if outcome.paused is None else said + _paused(outcome.paused, paint)
 
 
 def _agent_list(outcome: AgentList, paint: Paint) -> str:
+    paused = "".join([_paused(each, paint) for each in outcome.paused])
     if not outcome.agents:
-        return f"no sessions; {_mail(outcome)}" if outcome.known else "no sessions"
+        none = f"no sessions; {_mail(outcome)}" if outcome.known else "no sessions"
+        return none + paused
     told = any(agent.status for agent in outcome.agents)
     titles = ["AGENT", "STATE", "SINCE", "EXPIRES IN", "WHERE", "HOLDS", "SESSION"]
     titles[2:2] = ["STATUS", "HEARD", "CAN"] if told else []
     rows = table(titles, [_row(agent, paint, told=told) for agent in outcome.agents], paint)
+    rows += paused
     rows += "".join(map(_refused, {each.agent: each for each in outcome.agents}.values()))
     return f"{rows}\nwithout a session: {_mail(outcome)}" if outcome.known else rows
+
+
+def _paused(pause: session_rules.SenderPause, paint: Paint) -> str:
+    """A line about an agent that may not send."""
+    resume = command(f"interlock agent resume {quote(pause.agent)} --agent NAME")
+    said = f"\npaused: {pause.agent} can send nothing, by {pause.by}, {ago(pause.since)}"
+    return f"{said}; {resume} ends that{reason_lines(pause.reason, paint)}"
 
 
 def _refused(agent: session_rules.Agent) -> str:

@@ -23,8 +23,8 @@ from interlock.core.validate import command, quote, span
 from interlock.nouns.agents import report_rules
 from interlock.nouns.agents.report_rules import Report, describe, is_silent
 from interlock.nouns.agents.report_service import decode_report
-from interlock.nouns.agents.session_rules import DEATH_KEPT, Agent, Death, Session
-from interlock.nouns.agents.session_service import decode_death, decode_session
+from interlock.nouns.agents.session_rules import DEATH_KEPT, Agent, Death, SenderPause, Session
+from interlock.nouns.agents.session_service import decode_death, decode_pause, decode_session
 from interlock.nouns.grants.pool_reader import readable_pool
 from interlock.runtime import refusals
 from interlock.runtime.health import HealthCheck, Problem
@@ -120,11 +120,14 @@ def list_agents(runner: Runner) -> Op[tuple[Agent, ...]]:
     reports = yield from all_reports()
     ago = yield from seconds_silent(reports.values(), now)
     refused = yield from looked_up(keys.refusal_counts(each.agent) for each in found)
+    paused = yield from pauses()
     agents = []
     for each in found:
         agent = _agent(each, live[keys.live(each.id)], holds.get(each.id, ()), now)
         if counts := refusals.refused(refused[keys.refusal_counts(each.agent)]).total:
             agent = replace(agent, refusals=counts)
+        if each.agent in paused:
+            agent = replace(agent, paused=paused[each.agent])
         if (said := reports.get(each.id)) is not None:
             agent = replace(
                 agent,
@@ -138,6 +141,12 @@ def list_agents(runner: Runner) -> Op[tuple[Agent, ...]]:
                 agent = replace(agent, heard=max(agent.heard or 0.0, agent.last_heartbeat))
         agents.append(agent)
     return tuple(sorted(agents, key=lambda agent: (agent.agent, agent.since)))
+
+
+def pauses() -> Op[dict[str, SenderPause]]:
+    """The agents that may not send, with a session or without."""
+    found = _all(decode_pause, (yield from every(keys.PAUSED)))
+    return {each.agent: each for each in found}
 
 
 def _held_things(runner: Runner) -> Op[dict[str, list[str]]]:

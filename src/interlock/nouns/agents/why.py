@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from interlock.core import keys, validate
-from interlock.core.safe_text import foreign
+from interlock.core.safe_text import foreign, one_line
 from interlock.core.thing_names import thing_of
-from interlock.core.validate import span
+from interlock.core.validate import command, quote, span
 from interlock.core.wait import agent_caller_name
 from interlock.nouns.agents.report_rules import describe
 from interlock.nouns.agents.report_service import decode_report
+from interlock.nouns.agents.session_service import decode_pause
 from interlock.nouns.grants.why import meanwhile, waits_of_agent
 from interlock.runtime.reads import looked_up, readable
 from interlock.runtime.why import NAMED, Why
@@ -22,8 +25,27 @@ if TYPE_CHECKING:
 
 
 def agent(context: Context, name: str) -> Op[Why]:
-    """Explain an agent: the waits of all of its sessions."""
+    """Explain an agent: that it may not send, and the waits of all of its sessions."""
     name = validate.name(name, "agent name")
+    found = yield from _waiting_or_free(context, name)
+    pause = readable(decode_pause, (yield from looked_up([keys.paused(name)]))[keys.paused(name)])
+    if pause is None:
+        return found
+    reason = f" ({foreign(one_line(pause.reason))})" if pause.reason else ""
+    since = span(context.runner.clock.wall() - pause.since)
+    resume = command(f"interlock agent resume {quote(name)} --agent NAME")
+    also = f"; {found.clear}" if found.blocked else ""
+    return replace(
+        found,
+        blocked=True,
+        state="paused",
+        because=f"{foreign(pause.by)} does not let it send, for {since}{reason}; {found.because}",
+        clear=f"when the cause is fixed: {resume}{also}",
+        since=pause.since,
+    )
+
+
+def _waiting_or_free(context: Context, name: str) -> Op[Why]:
     waits = yield from waits_of_agent(name)
     if not waits:
         return (yield from _free(context, name))

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.codec import Decoder
+from interlock.nouns.agents.session_rules import SenderPause
 from interlock.nouns.messages.decision import HumanDecision
 from interlock.nouns.messages.inbox_rules import Cursor, TopicTrim
 from interlock.nouns.messages.message import (
@@ -21,7 +22,6 @@ from interlock.nouns.messages.message import (
     AlertSubscription,
     ReadMark,
     Received,
-    SenderPause,
     StoredMessage,
     Unread,
 )

@@ -117,15 +117,6 @@ class SubscriptionView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     where: Mapping[str, Any] = {}
 
 
-class SenderPause(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A pause: the agent may not send until an operator resumes it."""
-
-    agent: str
-    by: str
-    since: float
-    reason: str = ""
-
-
 class MailReader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether a recipient of a mail has acknowledged it, and when if that is known."""
 

@@ -29,6 +29,7 @@ from interlock.core import keys
 from interlock.core.decision import REFUSAL_WINDOW, Decision, Event, Write
 from interlock.core.rate import Rate, slot_retry_in
 from interlock.core.thing_names import message_thing_by_id
+from interlock.nouns.agents.session_rules import SenderPause
 from interlock.nouns.messages.message import (
     ALL,
     AgentResumed,
@@ -40,7 +41,6 @@ from interlock.nouns.messages.message import (
     PausedAgent,
     ReadMark,
     Refused,
-    SenderPause,
     SendOutcome,
     Sent,
     StoredMessage,

@@ -14,12 +14,10 @@ const stateOf = (agent) => (agent.state === "alive" ? agent.status || "alive" : 
 /** The sessions, with what `health` knows about them; those that died and are not acknowledged too. */
 export function roster() {
   const problems = data.health || [];
-  const paused = new Set(problems.filter((each) => each.kind === "paused").map((each) => each.agent));
   const silent = new Set(problems.filter((each) => each.kind === "silent").map((each) => each.agent));
   return (data.agents?.agents || []).map((each) => ({
     ...each,
     shown: stateOf(each),
-    paused: paused.has(each.agent),
     silent: silent.has(each.agent),
   }));
 }

@@ -66,24 +66,24 @@ def agents(source: ViewSource) -> TableView:
     for each in source.overview["agents"]:
         name = each["agent"]
         state = (each["status"] or "alive") if each["state"] == "alive" else "lapsed"
+        paused = each["paused"] is not None
         rows.append(
             TableRow(
                 key=each["session"],
                 cells=cells(
                     name,
-                    state,
+                    f"{state}, paused" if paused else state,
                     each["doing"] or each["note"],
                     ", ".join(each["holds"]),
                     source.ago(each["since"]),
                     source.ago(each["heard"] or each["last_heartbeat"]),
                     f"{each['pid']} on {each['host']}",
                 ),
-                tone=TONES.get(state, ""),
+                tone=TONES.get("paused" if paused else state, ""),
                 thing=f"agent/{name}",
                 actions=actions(
                     action("stop", who=name),
-                    action("agent pause", name=name),
-                    action("agent resume", name=name),
+                    action("agent resume" if paused else "agent pause", name=name),
                     action("send", who=(name,)),
                     action("agent ack", name=name) if state == "lapsed" else None,
                 ),
