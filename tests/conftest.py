@@ -38,6 +38,12 @@ os.environ["PATH"] = f"{os.environ['PATH']}:{_cache}/interlock/servers/bin"
 # Tests may run inside of a session, or of a coding agent.
 for _name in ("INTERLOCK_AGENT", "INTERLOCK_SESSION", *OF_AGENTS):
     os.environ.pop(_name, None)
+# Who runs the tests may sign all commits, with a key that asks.
+os.environ |= {
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "commit.gpgSign",
+    "GIT_CONFIG_VALUE_0": "false",
+}
 # What tests allow is on a list of their own, also for the processes that they start.
 _state = tempfile.TemporaryDirectory(prefix="interlock-tests-")
 os.environ["XDG_STATE_HOME"] = _state.name

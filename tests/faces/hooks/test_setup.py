@@ -323,6 +323,14 @@ def test_a_commit_and_a_push_with_reserved_files_are_refused_unless_overridden(
     assert not (shop / ".git/hooks/pre-push").exists()
 
 
+@pytest.mark.parametrize("remove", [False, True])
+def test_setup_of_git_outside_of_a_repository_says_that_it_did_nothing(
+    tmp_path: Path, remove: bool
+) -> None:
+    with pytest.raises(BadInput, match="in no git repository, so nothing was changed"):
+        Setup("git", remove=remove, folder=str(tmp_path))
+
+
 def test_a_hook_that_was_there_is_moved_aside_and_back_as_it_is(shop: Path) -> None:
     hooks = shop / ".git/hooks"
     texts = {"pre-commit": b"#!/bin/sh\r\n# gr\xf6\xdfer\r\n", "pre-push": b"true\n"}

@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from interlock.errors import (
     StoreFull,
     StoreMoved,
     StoreNewer,
+    StoreRefused,
     StoreUnsuitable,
 )
 from interlock.faces.cli.connect import url_of
@@ -262,17 +264,45 @@ def test_a_wall_clock_that_is_wrong_changes_nothing(
     assert there(one, "live/s").value == b""
 
 
-def test_commits_are_signed_if_the_url_asks(
-    remote: Remote, host: Opens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def signing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Configures a key for the user's git, and whether it signs commits."""
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    for number, (name, value) in enumerate((("gpg.format", "ssh"), ("user.signingkey", str(key)))):
-        monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", name)
-        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", value)
-    monkeypatch.setenv("GIT_CONFIG_COUNT", "2")
-    write(host(url=f"{remote.url}?sign=yes"), Put("a", b"1"))
-    assert "BEGIN SSH SIGNATURE" in remote.git("cat-file", "commit", "interlock")
+
+    def configure(signs: str) -> None:  # in place of what all tests configure
+        values = {"gpg.format": "ssh", "user.signingkey": str(key)}
+        values |= {"commit.gpgsign": signs} if signs else {}
+        for number, (name, value) in enumerate(values.items()):
+            monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", name)
+            monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", value)
+        monkeypatch.setenv("GIT_CONFIG_COUNT", str(len(values)))
+
+    return configure
+
+
+@pytest.mark.parametrize(
+    ("words", "signed"),
+    [("?sign=yes", True), ("", False), (" yes", True), (" false", False), ("?sign=no true", False)],
+)
+def test_commits_are_signed_if_the_url_or_the_configuration_of_the_user_says_so(
+    remote: Remote, host: Opens, signing: Callable[[str], None], words: str, signed: bool
+) -> None:
+    option, _, configured = words.partition(" ")
+    signing(configured)
+    write(host(url=f"{remote.url}{option}"), Put("a", b"1"))
+    for commit in ("interlock", "interlock~1"):
+        assert ("BEGIN SSH SIGNATURE" in remote.git("cat-file", "commit", commit)) == signed
+
+
+def test_a_commit_that_cannot_be_signed_says_how_to_go_on(
+    remote: Remote, host: Opens, signing: Callable[[str], None], tmp_path: Path
+) -> None:
+    signing("true")
+    (tmp_path / "key").unlink()
+    with pytest.raises(StoreRefused, match="sign=no"):
+        host()
+    write(host(url=f"{remote.url}?sign=no"), Put("a", b"1"))
 
 
 def test_swarms_exchange_over_a_bus_on_git(host: Opens) -> None:

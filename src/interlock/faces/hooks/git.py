@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from interlock import git_command
-from interlock.core.safe_text import foreign, one_line
+from interlock.core.safe_text import foreign, one_line, printable
 from interlock.core.validate import span
 from interlock.errors import BadInput, InterlockError, StoreMissing
 from interlock.faces.hooks.actions import EDITING
@@ -67,8 +67,10 @@ def git_hooks(root: str, command: str, notes: list[str], *, remove: bool) -> Ite
     """The changes of git's hooks; a hook that was there before is moved aside, and back."""
     folder = git_answer(root, "rev-parse", "--git-path", "hooks")
     if not folder:
-        notes.append("this is no git repository; run it inside of one")
-        return
+        raise BadInput(
+            f"{printable(root)} is in no git repository, so nothing was changed;"
+            " run it inside of one"
+        )
     if not remove and (tracked := tracked_store_files(root)):
         notes.append(
             f"git tracks {named_store_files(tracked)}; take them out: {way_out(tracked)}; then"

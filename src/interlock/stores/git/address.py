@@ -5,7 +5,8 @@
 
 branch=NAME    the branch that is the store; ``interlock`` unless given
 pace=SECONDS   the least time between two pushes to the remote, for hosts that limit them
-sign=yes       sign each commit as the user's git does it
+sign=yes       sign each commit as the user's git does it; ``no`` signs none, and without it the
+               user's configuration decides (``commit.gpgSign``)
 
 ``shown`` is what messages say, and ``remote`` is what git is run with: neither holds a password.
 """
@@ -35,7 +36,7 @@ class GitAddress(Struct, frozen=True, kw_only=True):
     password: str = ""
     branch: str = BRANCH
     pace: float = 0.0
-    sign: bool = False
+    sign: bool | None = None
     shown: str = ""
 
     @property
@@ -94,7 +95,7 @@ def parse(url: str) -> GitAddress:
         password=password,
         branch=branch,
         pace=_pace(options.get("pace", "0"), shown),
-        sign=options.get("sign", "no") == "yes",
+        sign=options["sign"] == "yes" if "sign" in options else None,
         shown=shown,
     )
 

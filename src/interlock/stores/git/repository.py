@@ -163,6 +163,7 @@ class Repository:
         self.left_locks = LeftLocks(self)
         self._trees: dict[str, Tree] = {}
         self._ident = ""
+        self._sign = address.sign
         self.syncs_refs = False
         self.known = False
         """Whether the remote has answered as a store: then it is away, and not misspelled."""
@@ -557,18 +558,25 @@ class Repository:
         return oid
 
     def write_commit(self, tree: str, parent: str, message: str) -> str:
-        """Write a commit of the user; signed if the URL asks for it."""
-        if self.address.sign:
+        """Write a commit of the user; signed if the URL or the user's configuration says so."""
+        if self._signs():
             parents = ("-p", parent) if parent else ()
             made = self.run("commit-tree", "-S", *parents, tree, limit=60.0, given=message.encode())
             if made.code:
                 raise StoreRefused(
                     f"git could not sign a commit ({last_line(made.err)}); see that"
-                    " 'git commit -S' works here without a question, or leave sign= out of the URL"
+                    " 'git commit -S' works here without a question, or write sign=no into the URL"
                 )
             return made.out.decode().strip()
         ident = f"{self.ident()} {int(time.time())} +0000"
         return self.write("commit", objects.encode_commit(tree, parent, ident, message))
+
+    def _signs(self) -> bool:
+        """Whether commits are signed."""
+        if self._sign is None:
+            said = self.run("config", "--type=bool", "--get", "commit.gpgSign", limit=10.0)
+            self._sign = said.out.strip() == b"true"
+        return self._sign
 
     def keep(self, commit: str) -> None:
         """Let the branch of the cache be at a commit of our own, as after a fetch."""
