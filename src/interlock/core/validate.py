@@ -151,6 +151,18 @@ def _printable(text: str, what: str) -> str:
     return text
 
 
+def prefix(text: str, check: Callable[[str], str] = name, what: str = "name") -> str:
+    """Return the beginning of a name, which may end anywhere in it; an empty one begins all."""
+    if not require_text(text, "prefix") or len(text.encode(errors="replace")) >= NAME_LIMIT:
+        return text and check(text)
+    try:
+        return check(f"{text}x")[:-1]  # "build/" begins a name, and is none itself
+    except BadInput:
+        raise BadName(
+            f"no {what} begins with {_shown(text)}; give the beginning of names, such as 'build/'"
+        ) from None
+
+
 def agent_name(text: str) -> str:
     """Return the name of an agent, which may come with its kind."""
     return name(require_text(text, "agent name").removeprefix("agent/"), "agent name")
@@ -203,6 +215,11 @@ def task_id(text: str) -> str:
     if text[0] == "+":
         raise BadName(f"the task id {text!r} starts with '+', which imports use; drop it")
     return text
+
+
+def task_prefix(text: str) -> str:
+    """Return the beginning of ids of tasks."""
+    return prefix(text, task_id, "task id")
 
 
 def duration(text: str | float, what: str = "duration") -> float:

@@ -69,7 +69,7 @@ def said(shell: Here, *words: str) -> tuple[int, str]:
         (("edit", "here", "--in", "2h", "--at", "2030-01-01T00:00"), "give one of them"),
         (("list", "--state", "ready"), "there are blocked, pending"),
         (("list", "--limit", "0"), "give 1 to"),
-        (("list", "--prefix", "//"), "prefix"),
+        (("list", "--prefix", "//"), "no task id begins with"),
         (("create", "a"), "did you mean 'task add'?"),
         (("finish", "a"), "did you mean 'task done'?"),
     ],

@@ -206,18 +206,6 @@ def phase(value: str) -> str:
     return validate.name(value, "phase name")
 
 
-def _prefix(value: str) -> str:
-    """The beginning of task ids; empty for all."""
-    if not validate.require_text(value, "prefix"):
-        return value
-    try:
-        return validate.task_id(value + "x")[:-1]  # "build/" begins an id, and is none itself
-    except BadInput:
-        raise BadName(
-            f"no task id begins with {quoted(value)}; give the beginning of ids, such as 'build.'"
-        ) from None
-
-
 def _state(value: str) -> str:
     """A state of tasks."""
     from interlock.nouns.tasks.task import STATES
@@ -384,7 +372,7 @@ _FINISH: dict[type[c.BaseCondition], Callable[[Values], Any]] = {
     c.Command: _command,
 }
 _FILTER: Validators = {
-    "prefix": _prefix,
+    "prefix": validate.task_prefix,
     "state": _state,
     "requires": _requirement,
     "needs": validate.task_id,

@@ -146,7 +146,7 @@ class ScheduleCalls(Calls[D]):
         from interlock.nouns.schedules.views import list_schedules
 
         return list_schedules(
-            "" if prefix is None else validate.name(prefix, "prefix"),
+            "" if prefix is None else validate.prefix(prefix),
             None if after is None else schedule_name(after),
             validate.integer(limit, "limit", 1, core.MOST),
         )

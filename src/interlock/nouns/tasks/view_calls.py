@@ -93,7 +93,7 @@ class TaskViewCalls(Calls[D]):
             needs=frozenset(validate.names(needs, "needs", task_types.NEEDS_LIMIT)),
             words=validate.title_words(title),
             agent="" if holder is None else validate.name(holder, "agent name"),
-            prefix="" if prefix is None else _prefix(prefix),
+            prefix="" if prefix is None else validate.task_prefix(prefix),
             after="" if after is None else validate.task_id(after),
             limit=validate.count(limit, "limit", MOST),
         )
@@ -125,7 +125,7 @@ class TaskViewCalls(Calls[D]):
             raise BadInput(f"there is no format {format!r:.40}; there are {known}")
         query = TaskQuery(
             labels=frozenset(validate.names(label, "label", task_types.LABELS_LIMIT)),
-            prefix="" if prefix is None else _prefix(prefix),
+            prefix="" if prefix is None else validate.task_prefix(prefix),
             limit=validate.count(limit, "limit", MOST),
         )
         if task is not None and (query.labels or query.prefix):
@@ -157,7 +157,9 @@ class TaskViewCalls(Calls[D]):
         from interlock.nouns.tasks.history import TaskEventFeed
 
         able_to = None if can is None else validate.abilities(can)
-        feed = TaskEventFeed(events, prefix, able_to, self.context.runner.clock)
+        feed = TaskEventFeed(
+            events, validate.task_prefix(prefix), able_to, self.context.runner.clock
+        )
         yield from feed.open(after)
         feed.callback = callback
         return feed
@@ -173,9 +175,3 @@ def _states(given: Iterable[str]) -> frozenset[task_types.State]:
             f"there is no state {unknown[0]!r}; there are {', '.join(task_types.STATES)}"
         )
     return frozenset(state for state in task_types.STATES if state in wanted)
-
-
-def _prefix(text: str) -> str:
-    """The beginning of an id, which may end in the middle of a segment."""
-    found = validate.name(validate.require_text(text, "prefix").removesuffix("/"), "prefix")
-    return found + "/" if text.endswith("/") else found
