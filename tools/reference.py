@@ -12,6 +12,8 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
@@ -38,12 +40,10 @@ from interlock.faces.schema import Schema, schema
 from interlock.nouns.agents import log_rules, session_rules
 from interlock.nouns.agents.calls import AgentCalls
 from interlock.nouns.agents.report_service import StatusReporter
-from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock import LockView
 from interlock.nouns.grants.semaphore import SemaphoreView, Slots
-from interlock.nouns.messages import decision, message, query
+from interlock.nouns.messages import message
 from interlock.nouns.messages.decision import DecisionView, OptionView
-from interlock.nouns.pipelines import pipeline
 from interlock.nouns.record.calls import RecordCalls
 from interlock.nouns.record.noun import Compared, RecordFinding, Verified
 from interlock.nouns.tasks import task
@@ -67,11 +67,15 @@ RETURNED: tuple[type, ...] = (
     OptionView, session_rules.Agent, log_rules.LogLine, RecordLine, Story, HistoryEvent, Observed,
     Counters, Verified, RecordFinding, Compared, Why, Health, Problem, Maintained,
 )  # fmt: skip
-"""What calls return that is no outcome."""
+"""What calls return that is no outcome, and what is inside of it; pages add what else they name."""
+NAMED: dict[type, None] = dict.fromkeys(RETURNED)
+"""These, and what the calls on the page return."""
 PUBLIC = [getattr(interlock, name) for name in (*interlock.__all__, *interlock.outcomes.__all__)]
 INSIDE = (
-    "entering", "finish", "follow", "forgotten", "go_on", "keep", "leave", "let_go", "nudge",
-    "passed_over", "run", "take_up", "wait", "waited", "waits",
+    "conclude", "conclude_failed", "end_by", "end_now", "end_with", "end_with_next",
+    "ended_together", "entering", "finish", "follow", "forgotten", "give_up", "go_on", "keep",
+    "leave", "let_go", "nudge", "of_worker", "passed_over", "put_off", "put_off_end", "puts_off",
+    "run", "settle", "take_up", "wait", "waited", "waits",
 )  # fmt: skip
 """Names that only the command line and the clients use."""
 OUTSIDE = (
@@ -424,7 +428,7 @@ def python() -> Iterator[str]:
                 members(value),
                 f"`{value.__module__}.{value.__name__}`",
             )
-            for value in RETURNED
+            for value in NAMED
         ),
     )
     yield "## Errors\n"
@@ -470,53 +474,71 @@ def signature(name: str, called: Callable[..., object]) -> str:
     """How it is called, as a block of its own."""
     found = inspect.signature(called)
     own = [p for p in found.parameters.values() if p.name != "self"]
-    shown = [_parameter(p) for p in own]
+    shown = [_parameter(p, called.__module__) for p in own]
+    returned = _type(found.return_annotation, called.__module__)
+    for word in re.findall(r"[\w.]+", str(found.return_annotation)):
+        value = _found(word, called.__module__)
+        for kind in get_args(value) or (value,):
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind not in PUBLIC:
+                NAMED[kind] = None
     star = next((place for place, p in enumerate(own) if p.kind == p.KEYWORD_ONLY), None)
     if star is not None and not any(p.kind == p.VAR_POSITIONAL for p in own):
         shown.insert(star, "*")
-    line = f"{name}({', '.join(shown)}) -> {_type(found.return_annotation)}"
+    line = f"{name}({', '.join(shown)}) -> {returned}"
     if len(line) > WIDTH:
         inside = "".join(f"    {part},\n" for part in shown)
-        line = f"{name}(\n{inside}) -> {_type(found.return_annotation)}"
+        line = f"{name}(\n{inside}) -> {returned}"
     return f"```text\n{line}\n```\n"
 
 
-def _parameter(parameter: inspect.Parameter) -> str:
+def _parameter(parameter: inspect.Parameter, module: str) -> str:
     star = "*" if parameter.kind == parameter.VAR_POSITIONAL else ""
-    text = f"{star}{parameter.name}: {_type(parameter.annotation)}"
+    text = f"{star}{parameter.name}: {_type(parameter.annotation, module)}"
     if parameter.default is parameter.empty:
         return text
     return f"{text} = {parameter.default!r}"
 
 
-def _type(annotation: object) -> str:
+def _type(annotation: object, module: str) -> str:
     """An annotation as a user reads it: what a call returns, not how it is driven."""
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "None")
-    text = _spelled(text)
+    text = re.sub(r"\b(?:\w+\.)*\w*Outcome\b", lambda found: _members(found[0], module), text)
     text = re.sub(r"\b(?!logging|os\b)[a-z_]+\.(?=[A-Z])", "", text)  # without its module
     text = re.sub(r"^(?:Op|Awaitable)\[(.*)\]$", r"\1", text)
     return re.sub(r"\bMoment\b", "str | float | datetime", text)
 
 
-def _spelled(text: str) -> str:
-    """Outcomes by their names instead of by that of their union."""
-    homes = {
-        "locks": lock, "semaphores": semaphore, "several": several, "task_types": task,
-        "pipelines": pipeline,
-    }  # fmt: skip
-
-    def names(found: re.Match[str]) -> str:
-        return " | ".join(kind.__name__ for kind in get_args(getattr(homes[found[1]], found[2])))
-
-    text = re.sub(r"\b(locks|semaphores|several|task_types|pipelines)\.(\w+Outcome)\b", names, text)
-    return re.sub(r"\b\w+Outcome\b", lambda found: _members(found[0]), text)
+def _members(name: str, module: str) -> str:
+    """The outcomes of a union by their names, instead of by that of the union."""
+    found = _found(name, module)
+    kinds = get_args(found) or (found,)
+    if not all(isinstance(kind, type) for kind in kinds):
+        raise LookupError(f"{module} has an annotation {name}, and no outcomes of that name")
+    return " | ".join(kind.__name__ for kind in kinds)
 
 
-def _members(union: str) -> str:
-    """The outcomes of a union about messages, which signatures call by its name alone."""
-    homes = (message, query, decision)
-    found = next((getattr(home, union) for home in homes if hasattr(home, union)), None)
-    return " | ".join(kind.__name__ for kind in get_args(found)) if found else union
+def _found(name: str, module: str) -> object:
+    """What a name in an annotation of a module is, if it is anything."""
+    first, *others = name.split(".")
+    found = vars(import_module(module)).get(first)
+    if found is None and first in (imported := _imported(module)):
+        home, own = imported[first]
+        found = getattr(import_module(home), own, None) or sys.modules.get(f"{home}.{own}")
+    for each in others:
+        found = getattr(found, each, None)
+    return found
+
+
+@cache
+def _imported(module: str) -> dict[str, tuple[str, str]]:
+    """The names that a module imports, also those for type checkers alone."""
+    tree = ast.parse(inspect.getsource(import_module(module)))
+    return {
+        each.asname or each.name: (node.module, each.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+        for each in node.names
+    }
 
 
 def tree() -> Iterator[type[errors.InterlockError]]:

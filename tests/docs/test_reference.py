@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 from tests.docs.pages import ROOT
@@ -41,6 +42,32 @@ def test_every_value_can_be_imported_from_where_the_page_says() -> None:
     for name, module, own in named:
         assert isinstance(getattr(import_module(module), own), type)
         assert name.endswith(own)
+
+
+def test_every_call_names_its_outcomes_and_each_is_on_the_page() -> None:
+    page = (REFERENCE / "python.md").read_text()
+    explained = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    calls = re.findall(r"^(?:\.\w+\(.*)?\) -> (.*)$", page, re.MULTILINE)
+    assert not [each for each in calls if re.search(r"\wOutcome\b", each)]
+    several = [names for each in calls if len(names := each.split(" | ")) > 1]
+    assert len(several) > 40
+    assert {name for names in several for name in names} <= explained | {"None"}
+    tasks = page.partition("\n## Tasks\n")[2].partition("\n## ")[0]
+    cancelled = tasks.partition("\n.cancel(")[2].partition("```")[0]
+    assert cancelled.endswith("-> TaskCancelled | Unchanged | GivenFenced\n")
+
+
+def test_no_page_is_made_with_an_outcome_that_nothing_defines() -> None:
+    made = spec_from_file_location("reference", ROOT / "tools" / "reference.py")
+    assert made is not None
+    assert made.loader is not None
+    tool = module_from_spec(made)
+    made.loader.exec_module(tool)
+
+    def claim() -> tasks.ClaimOutcome: ...  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(LookupError, match=r"tasks\.ClaimOutcome"):
+        tool.signature(".claim", claim)
 
 
 def test_every_command_has_its_place() -> None:

@@ -245,7 +245,7 @@ class GrantHandle(HeldHandle[D]):
 
     @call
     def release(self) -> Op[Outcome]:
-        """Release it before the block ends."""
+        """Release it before the block ends; returns what ``release`` of its noun returns."""
         return self._holding.release()
 
     @call
