@@ -523,10 +523,14 @@ def test_why_and_health_name_such_a_circle(stage: Near, monkeypatch: pytest.Monk
     assert cleo.run(cleo.fleet.why("task/t")).meanwhile == (
         "ada waits for lock/b, held by bob, who waits for task/t, held by ada: a cycle",
     )
+    cycle = {"b": ("bob", "ada", "bob"), "task/t": ("ada", "bob", "ada")}
+    cycle |= {"agent/ada": ("bob", "ada", "bob")}
+    assert {thing: cleo.run(cleo.fleet.why(thing)).cycle for thing in cycle} == cycle
     stage.clock.advance(health.SETTLED + 1)
     (found,) = cleo.run(cleo.fleet.health()).problems
     assert (found.kind, found.agent) == ("deadlock", "bob")
     assert "(bob -> ada -> bob)" in found.says
+    assert found.cycle == ("bob", "ada", "bob")
     assert "task/t" in found.thing
 
 

@@ -278,6 +278,7 @@ def test_a_circle_that_stands_is_told(stage: Testbed, monkeypatch: pytest.Monkey
     assert found.kind == "deadlock"
     assert found.thing in ("lock/a and lock/b", "lock/b and lock/a")
     assert "(ada -> bob -> ada)" in found.says or "(bob -> ada -> bob)" in found.says
+    assert found.cycle in (("ada", "bob", "ada"), ("bob", "ada", "bob"))
 
 
 def test_a_wait_that_will_end_is_no_circle(stage: Testbed) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock import registry
 from interlock.core.outcomes import Listing
@@ -102,7 +103,10 @@ class Patience(Struct, frozen=True, kw_only=True):
 
 
 class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A problem that needs attention: the thing, the agent, since when, and what to do."""
+    """A problem that needs attention: the thing, the agent, since when, and what to do.
+
+    ``cycle`` are the agents or things of a deadlock, from the first of them to itself.
+    """
 
     own_words = ("says",)
 
@@ -137,10 +141,22 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     thing: str = ""
     agent: str = ""
     since: float | None = None
+    cycle: tuple[str, ...] = ()
+
+
+GRAVEST_FIRST = (
+    "moved", "damaged", "record", "unreachable", "deadlock", "full", "dead", "stale", "stuck",
+    "dead_letter", "failed", "unable", "unattended", "overdue", "refused", "paused", "undecided",
+    "silent", "blocked", "waiting", "unsent", "unread", "unfinished", "leftover",
+)  # fmt: skip
+"""Kinds of problems: first what stops all, then what does not end by itself."""
 
 
 class Health(Listing[Problem], frozen=True, kw_only=True):
-    """All problems; ``partial`` if the store has more than one pass reads."""
+    """All problems, or the gravest and how many ``more`` there are.
+
+    ``partial`` if the store has more than one pass reads.
+    """
 
     exit_statuses: ClassVar[str] = "0 or 1"
     listed = "problems"
@@ -148,6 +164,15 @@ class Health(Listing[Problem], frozen=True, kw_only=True):
     healthy: bool
     problems: tuple[Problem, ...]
     partial: bool = False
+    more: int = 0
+
+    def gravest(self) -> Health:
+        """The gravest problem alone, the oldest of its kind."""
+        order = sorted(
+            self.problems,
+            key=lambda each: (GRAVEST_FIRST.index(each.kind), each.since or 0.0),
+        )
+        return replace(self, problems=tuple(order[:1]), more=len(order[1:]))
 
     def __bool__(self) -> bool:
         """Whether there is no problem."""

@@ -64,9 +64,9 @@ class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``guard`` is the guard that keeps the thing, and ``leaf`` its condition that fails.
     ``leads_to`` are the things that this one depends on; ``chain`` explains those, and the things
-    that they depend on, to the end.  ``cycle`` are things that wait for each other at their gates,
-    from the first of them to itself, if that keeps the thing.  ``meanwhile`` says what the agents
-    wait for that could clear it, or that are to acquire it, and which hosts look.  ``state`` is the
+    that they depend on, to the end.  ``cycle`` are agents that wait for each other, or things that
+    do at their gates, from the first of them to itself.  ``meanwhile`` says what the agents wait
+    for that could clear it, or that are to acquire it, and which hosts look.  ``state`` is the
     state of a task, and ``needs`` are the incomplete tasks that block it, direct and indirect.
     ``ended`` are grants that an operator ended within a day, and why.
     """

@@ -12,7 +12,7 @@ def test_all_is_well_with_status_0(ada: Shell) -> None:
     ada.run("lock", "acquire", "merge")
     assert ada.json("health") == (
         0,
-        {"healthy": True, "problems": [], "partial": False, "count": 0},
+        {"healthy": True, "problems": [], "partial": False, "more": 0, "count": 0},
     )
     done = ada.run("health")
     assert (done.status, done.out, done.err) == (0, "healthy\n", "")
@@ -37,6 +37,7 @@ def test_each_problem_is_a_line_with_its_remedy_and_the_status_is_1(ada: Shell) 
         "agent",
         "since",
         "since_iso",
+        "cycle",
     }
     assert ada.run("maintain").status == 0
     assert ada.run("health").status == 0

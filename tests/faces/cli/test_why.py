@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from tests.faces.shell import Here, until
+
+from interlock.runtime.health import GRAVEST_FIRST, Health, Problem
 
 
 def claim(here: Here, task: str, *words: str) -> tuple[str, str]:
@@ -130,3 +132,32 @@ def test_maintain_says_what_it_moved_on(here: Here) -> None:
     until(lambda: here.run("maintain").out == moved)
     maintained = here.json("maintain")[1]
     assert (maintained["reclaimed"], maintained["left"]) == (0, 0)
+
+
+def test_why_alone_says_the_gravest_problem_and_how_many_more_there_are(here: Here) -> None:
+    done = here.run("why")
+    assert (done.status, done.out) == (0, "healthy\n")
+    here.run("inbox", "--agent", "bob")
+    here.run("agent", "pause", "bob", "--reason", "floods", "--agent", "maria")
+    here.run("task", "add", "build", "--retries", "0")
+    here.run("task", "add", "deploy", "--needs", "build")
+    mine = claim(here, "build", "--agent", "bob")
+    here.run("task", "fail", "build", "out of disk", *mine, "--agent", "bob")
+    done = here.run("why")
+    assert done.status == 1
+    gravest, more = done.out.splitlines()
+    assert gravest.startswith("dead_letter 1 task died: build ('out of disk'); fix the cause")
+    assert more == "and 2 more: interlock health"
+    status, answer = here.json("why")
+    assert (status, answer["healthy"], answer["more"]) == (1, False, 2)
+    assert [each["kind"] for each in answer["problems"]] == ["dead_letter"]
+    assert [each["kind"] for each in here.json("health")[1]["problems"]] != ["dead_letter"]
+
+
+def test_each_kind_of_problem_has_a_place_in_the_order() -> None:
+    kinds = get_args(get_type_hints(Problem)["kind"])
+    assert sorted(GRAVEST_FIRST) == sorted(kinds)
+    late, early = (Problem(kind="dead", says="x", since=since) for since in (2.0, 1.0))
+    other = Problem(kind="unread", says="x", since=0.0)
+    found = Health(healthy=False, problems=(other, late, early)).gravest()
+    assert (found.problems, found.more) == ((early,), 2)

@@ -547,6 +547,7 @@ def test_why_ends_where_two_tasks_wait_for_each_other(ada: Agent) -> None:
     (problem,) = ada.client.run(ada.client.fleet.health()).problems
     assert problem.kind == "deadlock"
     assert problem.says == "task/a1: waiting never ends (task/a1 -> task/b1 -> task/a1)"
+    assert problem.cycle == ("task/a1", "task/b1", "task/a1")
 
 
 # What a plain task pays.

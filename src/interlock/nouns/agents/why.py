@@ -60,6 +60,7 @@ def _waiting_or_free(context: Context, name: str) -> Op[Why]:
         clear=f"{foreign(name)} gets what it waits for, or gives up",
         since=min(wait.since for wait in waits),
         leads_to=(*map(thing_of, others[:NAMED]), *found.leads_to),
+        cycle=found.cycle,
     )
 
 

@@ -90,17 +90,17 @@ class RunRequest(Request, frozen=True, kw_only=True):
 
 
 class WhyRequest(Request, frozen=True, kw_only=True):
-    """Explain what blocks a thing."""
+    """Explain what blocks a thing; without one, the gravest problem of the fleet."""
 
     thing: Annotated[
-        str,
+        str | None,
         option(
             "name",
             "task/t1, lock/merge, pipeline/r1 (or just t1, merge, r1), sem/builds, guard/calm,"
-            " schedule/nightly, agent/ada, qry_..., req_...",
+            " schedule/nightly, agent/ada, qry_..., req_...; without it the gravest problem",
             positional=True,
         ),
-    ]
+    ] = None
 
 
 _MINUTE = "1m"
@@ -249,7 +249,9 @@ class StoreExists(
     warning: str = ""
 
 
-def _why(fleet: "FleetCalls", request: WhyRequest) -> "Op[Why]":
+def _why(fleet: "FleetCalls", request: WhyRequest) -> "Op[Why | Health]":
+    if request.thing is None:
+        return (yield from fleet.health()).gravest()
     kind, _, name = request.thing.partition("/")
     if (kind == "session" and name) or kind.startswith("ses_"):
         raise BadInput(
@@ -258,7 +260,7 @@ def _why(fleet: "FleetCalls", request: WhyRequest) -> "Op[Why]":
             f" see {command(f'interlock agent show {words.quote(name or kind)}')}, or write"
             f" lock/{request.thing} for a lock of that name"
         )
-    return fleet.why(request.thing)
+    return (yield from fleet.why(request.thing))
 
 
 NOUN = Noun(
@@ -319,7 +321,7 @@ NOUN = Noun(
             name="why",
             help="explain what blocks a thing, since when, and who can clear it",
             request=WhyRequest,
-            outcomes=(Why,),
+            outcomes=(Why, Health),
             needs="store",
             reads=True,
             act=_why,
@@ -327,6 +329,7 @@ NOUN = Noun(
                 "interlock why lock/merge",
                 "interlock why task/t1",
                 "interlock why agent/ada",
+                "interlock why",
             ),
         ),
         Operation(

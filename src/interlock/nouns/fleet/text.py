@@ -65,6 +65,8 @@ def _health(outcome: Health, paint: Paint) -> str:
         f"{paint('red', each.kind)} {each.says}" + (f"; {each.remedy}" if each.remedy else "")
         for each in outcome.problems
     ]
+    if outcome.more:
+        lines.append(f"and {outcome.more} more: interlock health")
     return "\n".join(lines) or paint("green", "healthy")
 
 

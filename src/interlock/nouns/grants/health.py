@@ -188,4 +188,5 @@ def _deadlock(deadlock: DeadlockedSet, youngest: Waiter | UnqueuedWait) -> Probl
         thing=things(wanted),
         agent=youngest.agent,
         since=youngest.since,
+        cycle=(*names, names[0]),
     )

@@ -149,6 +149,7 @@ def _blocked(runner: Runner, thing: str, live: LivePool, because: str, clear: st
         since=min((grant.since for grant in grants), default=None),
         expires_in=None if left is None else round(left, 3),
         meanwhile=waits.lines,
+        cycle=waits.cycle,
         waiters=queue(live.waiters),
         leads_to=(*pipelines, *waits.leads_to),
     )
@@ -187,6 +188,7 @@ class ChainEnd(NamedTuple):
     says: str = ""
     lines: tuple[str, ...] = ()
     leads_to: tuple[str, ...] = ()
+    cycle: tuple[str, ...] = ()
 
 
 def _guard(runner: Runner, key: str) -> Op[ChainEnd]:
@@ -219,10 +221,11 @@ def with_ended(found: Why, now: float) -> Op[Why]:
 
 
 class WaitsOfCallers(NamedTuple):
-    """What callers wait for, in lines, and the things that this leads to."""
+    """What callers wait for, in lines, the things that this leads to, and a cycle of agents."""
 
     lines: tuple[str, ...] = ()
     leads_to: tuple[str, ...] = ()
+    cycle: tuple[str, ...] = ()
 
 
 def meanwhile(runner: Runner, callers: Mapping[str, str]) -> Op[WaitsOfCallers]:
@@ -232,16 +235,19 @@ def meanwhile(runner: Runner, callers: Mapping[str, str]) -> Op[WaitsOfCallers]:
     """
     said: dict[str, None] = {}
     leads_to: list[str] = []
+    cycle: tuple[str, ...] = ()
     for start, agent in callers.items():
         for wait in (yield from _waited_for((start,))).get(start, ()):
-            end = yield from _chain(runner, agent, wait.wanted, {start})
+            end = yield from _chain(runner, start, agent, wait.wanted)
             said |= dict.fromkeys([end.says, *end.lines])
             leads_to += end.leads_to
-    return WaitsOfCallers(tuple(said), tuple(dict.fromkeys(leads_to)))
+            cycle = cycle or end.cycle
+    return WaitsOfCallers(tuple(said), tuple(dict.fromkeys(leads_to)), cycle)
 
 
-def _chain(runner: Runner, agent: str, wanted: tuple[str, ...], passed: set[str]) -> Op[ChainEnd]:
+def _chain(runner: Runner, start: str, agent: str, wanted: tuple[str, ...]) -> Op[ChainEnd]:
     """``ada waits for lock/merge, held by bob, who waits for lock/db, held by cleo``."""
+    passed = {start: agent}
     said = f"{foreign(agent)} waits for {named_things(wanted)}"
     for _ in range(LINKS):
         holders = yield from _holders(wanted)
@@ -253,10 +259,11 @@ def _chain(runner: Runner, agent: str, wanted: tuple[str, ...], passed: set[str]
         holder = holders[caller]
         said += f", held by {foreign(holder.agent)}"
         if caller in passed:
-            return ChainEnd(f"{said}: a cycle")
+            members = list(passed.values())[list(passed).index(caller) :]
+            return ChainEnd(f"{said}: a cycle", cycle=(*members, members[0]))
         if not waits.get(caller):
             return ChainEnd(said, leads_to=(holder.pipeline,) if holder.pipeline else ())
-        passed.add(caller)
+        passed[caller] = holder.agent
         wanted = waits[caller][0].wanted
         said += f", who waits for {named_things(wanted)}"
     return ChainEnd(f"{said}, and so on")

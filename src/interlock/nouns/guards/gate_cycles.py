@@ -163,6 +163,7 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
                 f" interlock {kind} cancel {quote(name)} REASON --agent NAME",
                 thing=cycle[0],
                 since=max((gate.since for gate in members), default=None),
+                cycle=tuple(cycle),
             )
         )
     return problems

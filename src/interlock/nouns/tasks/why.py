@@ -96,7 +96,7 @@ class TaskExplanations:
             guard=found.guard,
             leaf=found.leaf,
             leads_to=(*waits.leads_to, *found.leads_to),
-            cycle=found.cycle,
+            cycle=found.cycle or waits.cycle,
         )
 
     def _at_gate(self, snapshot: TaskSnapshot) -> Op[Explanation | None]:
@@ -211,6 +211,7 @@ class TaskExplanations:
             guard=found.guard,
             leaf=found.leaf,
             leads_to=(*waits.leads_to, *found.leads_to),
+            cycle=found.cycle or waits.cycle,
         )
 
     def _read_needs(self, tree: _NeedsTree) -> Op[None]:
