@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from interlock import bench
 from interlock.bench import measuring, operations, page, run_bench
 from interlock.bench.engine import local, with_namespace
-from interlock.bench.measuring import Measured, Sizes
+from interlock.bench.measuring import Measured, Row, Sizes
 from interlock.errors import BadInput
 from interlock.nouns.grants.lock import LockAcquired
 from interlock.stores.address import parse
@@ -77,6 +78,24 @@ def measured(store: str, only: str | None = None) -> list[str]:
     found: list[Measured] = []
     assert run_bench(store, write=found.append, only=only, quick=True) == 0
     return [row.name for measured in found for row in measured]
+
+
+def test_rows_are_printed_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def first(*_: object) -> list[Row]:
+        return [Row(name="acquire", p50=0.5), Row(name="release", p50=12.0, target="< 20 ms")]
+
+    def second(*_: object) -> list[Row]:
+        above, *rows = "\n".join(said).splitlines()
+        assert [line.split()[0] for line in (above, *rows)] == ["operation", "acquire", "release"]
+        assert rows[1].index("12 ms") + 5 == above.index("p50") + 3
+        return [Row(name="a row with a longer name", rate=2000.0)]
+
+    monkeypatch.setattr(bench, "MEASUREMENTS", {"one": first, "two": second})
+    monkeypatch.setattr(bench, "LOCAL", ("one", "two"))
+    assert run_bench(str(tmp_path), say=said.append) == 0
+    assert said[-1].split()[-1] == "2,000"
 
 
 def test_redis_is_measured_in_a_namespace_that_is_gone_afterwards(

@@ -16,14 +16,13 @@ redis.py etcd.py   the engines across a network
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from importlib.util import find_spec
 
 from interlock.bench import http, mcp, measuring, operations, page, processes, swarms
 from interlock.bench.engine import local, network
-from interlock.bench.measuring import Measured, Measurement, Row, as_text
+from interlock.bench.measuring import Measured, Measurement, Row, as_text, heading
 from interlock.errors import BadInput
 from interlock.runtime.progress import report
 from interlock.stores import is_network
@@ -88,10 +87,11 @@ def run_bench(
     store: str | None = None,
     *,
     write: Callable[[Measured], object] | None = None,
+    say: Callable[[str], object] = print,
     only: str | None = None,
     quick: bool = False,
 ) -> int:
-    """Measure and print the table, or give it to ``write``; returns the exit status.
+    """Measure and ``say`` each row as it comes, or ``write`` all; returns the exit status.
 
     Without a store, SQLite on the disk of the temporary folder; with a path, on the disk of that
     path; with a URL, the engine that it names, in a namespace of its own.
@@ -110,15 +110,18 @@ def run_bench(
     rows: list[Row] = []
     with closing(network(store) if across_network and store else local(store)) as engine:
         title = engine.title()
+        if write is None:
+            say("\n".join([*([title] if title else []), heading()]))
         for at, name in enumerate(chosen):
             report(f"measuring {name}", at, len(chosen))
-            if write is None and not sys.stderr.isatty():
-                print(f"measuring {name} ...", file=sys.stderr)  # noqa: T201 - progress
-            rows.extend(MEASUREMENTS[name](engine, size))
-    if write is None:
-        print("\n".join([as_text(rows, title), *left_out]))  # noqa: T201 - the product
-    else:
+            found = MEASUREMENTS[name](engine, size)
+            rows.extend(found)
+            if write is None:
+                say("\n".join(map(as_text, found)))
+    if write is not None:
         write(Measured(engine=title, rows=tuple(rows), left_out=left_out))
+    elif left_out:
+        say("\n".join(left_out))
     return 0
 
 

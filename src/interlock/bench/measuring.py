@@ -17,6 +17,8 @@ from interlock.core.outcomes import Listing
 
 IN_FLIGHT = 64
 _HEAD = ("operation", "floor", "p50", "p95", "p99", "per second", "ratio", "target")
+_NAME_WIDTH = 50
+_NUMBER_WIDTH = 10
 Spans: TypeAlias = tuple[list[float], list[float]]
 """Seconds that each operation took: ours, and those of the floor."""
 
@@ -68,21 +70,21 @@ def timed(
     )
 
 
-def as_text(rows: Sequence[Row], title: str = "") -> str:
-    """Aligned columns for a person, under a title if there is one."""
-    return "\n".join([*([title] if title else []), *_lines(rows)])
+def heading() -> str:
+    """The titles of the columns."""
+    return _line(_HEAD)
 
 
-def _lines(rows: Sequence[Row]) -> list[str]:
-    lines = [_HEAD, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column in (0, len(_HEAD) - 1) else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
+def as_text(row: Row) -> str:
+    """A row for a person, below the heading: the columns are as wide for each row."""
+    return _line(_cells(row))
+
+
+def _line(cells: Sequence[str]) -> str:
+    name, *numbers, target = cells
+    return "  ".join(
+        [f"{name:{_NAME_WIDTH}}", *[f"{each:>{_NUMBER_WIDTH}}" for each in numbers], target]
+    ).rstrip()
 
 
 def _cells(row: Row) -> tuple[str, ...]:

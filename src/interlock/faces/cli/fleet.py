@@ -18,7 +18,7 @@ from interlock import store_location, work_tree
 from interlock.core import validate
 from interlock.core.safe_text import printable, quoted
 from interlock.errors import BadInput, InterlockError, NotAllowed, NotAllowedYet, StoreReadOnly
-from interlock.faces.cli import command
+from interlock.faces.cli import command, progress
 from interlock.faces.cli.allow import is_person, refuse_coding_agent
 from interlock.faces.cli.command import (
     Stopped,
@@ -272,9 +272,16 @@ def bench(parsed: Parsed) -> int:
         return run_bench(
             common.store,
             write=write_json if common.json else None,
+            say=_say,
             only=request.only,
             quick=request.quick,
         )
+
+
+def _say(text: str) -> None:
+    """Print lines while the work goes on; its line of progress comes back below them."""
+    progress.clear()
+    print(text, flush=True)
 
 
 @contextmanager
