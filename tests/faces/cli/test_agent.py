@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from tests.faces.shell import COMMAND, Shell, until
+from tests.faces.shell import COMMAND, Here, Shell, until
 
 
 def test_the_answer_to_join_is_what_a_shell_evaluates(ada: Shell) -> None:
@@ -102,7 +102,7 @@ def test_what_needs_a_session_says_how_to_get_one(ada: Shell) -> None:
 def test_an_unknown_agent_is_an_ordinary_no(ada: Shell) -> None:
     assert ada.json("agent", "show", "bob") == (
         1,
-        {"outcome": "nothing", "agent": "bob", "paused": None},
+        {"outcome": "nothing", "agent": "bob", "paused": None, "refusals": {}},
     )
 
 
@@ -197,3 +197,12 @@ def test_the_last_heartbeat_of_a_session_is_shown(ada: Shell) -> None:
         return bool(found["last_heartbeat"] > first["last_heartbeat"])
 
     until(beats)
+
+
+def test_an_agent_without_a_session_is_shown_with_its_refusals(here: Here) -> None:
+    here.run("lock", "acquire", "deploy")
+    for _ in range(2):
+        here.run("lock", "release", "deploy", "--agent", "bob")
+    status, shown = here.json("agent", "show", "bob")
+    assert (status, shown["outcome"], shown["refusals"]) == (1, "nothing", {"not_owner": 2})
+    assert here.run("agent", "show", "bob").out.endswith("refused calls of bob: not_owner 2\n")

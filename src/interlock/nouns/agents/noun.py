@@ -1,5 +1,6 @@
 """The declaration of agents, which are their sessions."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from interlock.client_context import lapsed
@@ -141,10 +142,11 @@ class NoLog(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
 
 
 class UnknownAgentName(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
-    """There is no session under this name; ``paused`` if the agent may not send either."""
+    """There is no session under this name; ``paused`` and ``refusals`` are kept without one."""
 
     agent: str
     paused: session_rules.SenderPause | None = None
+    refusals: Mapping[str, int] = {}
 
 
 def living(outcome: T | session_rules.SessionLapsed) -> T:
@@ -191,12 +193,12 @@ def _list(fleet: "FleetCalls", _request: AgentsList) -> "Op[AgentList]":
 
 
 def _show(fleet: "FleetCalls", request: AgentShow) -> "Op[AgentList | UnknownAgentName]":
-    from interlock.nouns.agents.views import pauses
+    from interlock.nouns.agents.views import without_session
 
     found = yield from fleet.agents.show(request.name)
     if not found:
-        pause = (yield from pauses()).get(request.name)
-        return UnknownAgentName(agent=request.name, paused=pause)
+        pause, refusals = yield from without_session(request.name)
+        return UnknownAgentName(agent=request.name, paused=pause, refusals=refusals)
     paused = {each.agent: each.paused for each in found}.values()
     return AgentList(agents=found, paused=tuple(filter(None, paused)))
 

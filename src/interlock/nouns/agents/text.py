@@ -96,7 +96,8 @@ def _lines(count: int) -> str:
 
 def _unknown_agent(outcome: UnknownAgentName, paint: Paint) -> str:
     said = f"there is no session of {outcome.agent}; 'interlock agent list' shows all"
-    return said if outcome.paused is None else said + _paused(outcome.paused, paint)
+    paused = "" if outcome.paused is None else _paused(outcome.paused, paint)
+    return said + paused + _refused(outcome)
 
 
 def _agent_list(outcome: AgentList, paint: Paint) -> str:
@@ -120,7 +121,7 @@ def _paused(pause: session_rules.SenderPause, paint: Paint) -> str:
     return f"{said}; {resume} ends that{reason_lines(pause.reason, paint)}"
 
 
-def _refused(agent: session_rules.Agent) -> str:
+def _refused(agent: session_rules.Agent | UnknownAgentName) -> str:
     """A line about the calls of an agent that were refused."""
     if not agent.refusals:
         return ""

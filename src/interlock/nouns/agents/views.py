@@ -143,6 +143,13 @@ def list_agents(runner: Runner) -> Op[tuple[Agent, ...]]:
     return tuple(sorted(agents, key=lambda agent: (agent.agent, agent.since)))
 
 
+def without_session(agent: str) -> Op[tuple[SenderPause | None, dict[str, int]]]:
+    """What is kept of an agent without a session: its pause, and its refused calls by outcome."""
+    paused, refused = keys.paused(agent), keys.refusal_counts(agent)
+    items = yield from looked_up((paused, refused))
+    return readable(decode_pause, items[paused]), refusals.refused(items[refused]).total
+
+
 def pauses() -> Op[dict[str, SenderPause]]:
     """The agents that may not send, with a session or without."""
     found = _all(decode_pause, (yield from every(keys.PAUSED)))
