@@ -124,8 +124,8 @@ def test_an_explanation_looks_at_the_remote_once_however_long_its_chain_is(
     counted("look")
     counted("fetch")
     with (
-        interlock.connect(store=host("a"), agent="ada") as ada,
-        interlock.connect(store=host("b"), agent="bob") as bob,
+        interlock.connect(store=host("a"), agent="ada", ttl=600.0) as ada,
+        interlock.connect(store=host("b"), agent="bob", ttl=600.0) as bob,
     ):
         chain = [f"t{number}" for number in range(6)]
         needs = [[], *([task] for task in chain)]
