@@ -9,6 +9,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # without typing: a command imports that when the collector is off
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from interlock import aio as aio
     from interlock import errors as errors
     from interlock import guard as guard
@@ -56,18 +58,22 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used: a command pays only for what it needs."""
-    from importlib import import_module
-
     if name in _MODULES:
-        return import_module(f"interlock.{name}")
+        return _imported(f"interlock.{name}")
     for home, names in _HOMES.items():
         if name in names:
-            return globals().setdefault(name, getattr(import_module(home), name))
+            return globals().setdefault(name, getattr(_imported(home), name))
     if name[:1].isupper():  # else it is a module that is about to be imported
-        outcomes = import_module("interlock.outcomes")
+        outcomes = _imported("interlock.outcomes")
         if name in outcomes.__all__:
             return globals().setdefault(name, getattr(outcomes, name))
     raise AttributeError(f"module 'interlock' has no attribute {name!r}")
+
+
+def _imported(module: str) -> ModuleType:
+    from importlib import import_module  # most commands need no name of this package
+
+    return import_module(module)
 
 
 def __dir__() -> list[str]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import weakref
 from _queue import Empty, SimpleQueue  # the module queue imports more than the client needs
+from _weakref import ref  # the module weakref makes classes that no command needs
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial, update_wrapper
@@ -173,7 +173,7 @@ class Fleet(FleetProperties[Blocking]):
         self._threads: dict[str, threading.Thread] = {}
         self._poller: OutsidePoller | None = None
         callers.add_grant_service(context.grants)
-        _open[id(self)] = self
+        _open.add(ref(self, _open.discard))
 
     def _calls(self, noun: Noun) -> Calls[Blocking]:
         kind: type[Calls[Blocking]] = registry.load(noun.blocking or noun.calls)
@@ -311,7 +311,7 @@ class Fleet(FleetProperties[Blocking]):
                 self.context.store.close()
             if "bus" in self.context.__dict__:
                 self.context.bus.close()
-            _open.pop(id(self), None)
+            _open.discard(ref(self))
 
     def __enter__(self) -> Self:
         return self
@@ -388,14 +388,15 @@ class Fleet(FleetProperties[Blocking]):
             keeper.expire()
 
 
-_open: weakref.WeakValueDictionary[int, Fleet] = weakref.WeakValueDictionary()
+_open: set[ref[Fleet]] = set()
+"""Each reference removes itself."""
 
 
 @atexit.register
 def _leave() -> None:
     """Close every client at exit, so that other agents need not wait for its locks to expire."""
     # A list of references, since another thread may connect during an iteration.
-    for reference in _open.valuerefs():
+    for reference in list(_open):
         if (fleet := reference()) is not None:
             fleet.close()
 

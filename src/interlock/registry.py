@@ -12,7 +12,6 @@ need every noun: health, maintain, help, the reference.
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from interlock.descriptors import named
@@ -251,7 +250,8 @@ def load(reference: str) -> Any:  # noqa: ANN401 - a declaration names anything
     """The object that a declaration names (``package.module:name``), imported now."""
     module, _, name = reference.partition(":")
     try:
-        return getattr(import_module(module), name)
+        __import__(module)  # as import_module does it, whose package is one more import
+        return getattr(sys.modules[module], name)
     except OSError as error:
         raise named(error) from error.__cause__
 

@@ -182,7 +182,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from math import ceil
 
 from interlock.core.codec import canonical, digest
 
@@ -707,9 +706,13 @@ def ready_set(key: str) -> str:
     return key.split("/", 2)[1]
 
 
+def _milliseconds(moment: float) -> int:
+    return max(0, -int(-moment * 1000 // 1))  # rounded up, without the module math
+
+
 def due(moment: float, task: str) -> str:
     """The entry of a task that must not begin before a moment."""
-    return f"{DUE}{max(0, ceil(moment * 1000)):014d}/{encode(task)}"
+    return f"{DUE}{_milliseconds(moment):014d}/{encode(task)}"
 
 
 def due_at(key: str) -> float:
@@ -719,7 +722,7 @@ def due_at(key: str) -> float:
 
 def due_schedule(moment: float, name: str) -> str:
     """The entry of a schedule in the ``due`` index; no id of a task begins with '-'."""
-    return f"{DUE}{max(0, ceil(moment * 1000)):014d}/-{encode(name)}"
+    return f"{DUE}{_milliseconds(moment):014d}/-{encode(name)}"
 
 
 def is_schedule_entry(key: str) -> bool:
@@ -923,7 +926,7 @@ def request_name(name: str) -> str:
 
 def request_due(moment: float, id_: str) -> str:
     """The entry for the next step of a request."""
-    return f"{REQUEST_DUE}{max(0, ceil(moment * 1000)):014d}/{id_}"
+    return f"{REQUEST_DUE}{_milliseconds(moment):014d}/{id_}"
 
 
 def escalated(id_: str) -> str:

@@ -14,10 +14,10 @@ import itertools
 import os
 import sys
 import threading
+from _weakref import ref  # the module weakref makes classes that no command needs
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Literal, Protocol
-from weakref import WeakValueDictionary, ref
 
 from msgspec import Struct
 
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
             """The grants that are to be released, even if their caller waits."""
 
 
-_grant_services: WeakValueDictionary[int, HasPendingGrants] = WeakValueDictionary()
+_grant_services: set[ref[HasPendingGrants]] = set()
 _tasks: dict[ref[object], LocalCaller] = {}
-"""Each reference removes itself; a ``WeakKeyDictionary`` runs Python code for that."""
+"""Each reference removes itself, in both; a ``WeakKeyDictionary`` runs Python code for that."""
 _numbers = itertools.count(1)
 _running_loop: Callable[[], Any] | None = None
 _current_task: Callable[[Any], object | None]
@@ -139,13 +139,13 @@ def new_name() -> str:
 def pending_grants() -> set[str]:
     """The grants of this process that are to be released."""
     # A list of references, since another thread may add a service during an iteration.
-    services = [reference() for reference in _grant_services.valuerefs()]
+    services = [reference() for reference in list(_grant_services)]
     return {grant for each in services if each is not None for grant in each.pending_grants()}
 
 
 def add_grant_service(service: HasPendingGrants) -> None:
     """Count the grants of a client that are to be released, as long as it lives."""
-    _grant_services[id(service)] = service
+    _grant_services.add(ref(service, _grant_services.discard))
 
 
 class _Local(threading.local):

@@ -12,10 +12,10 @@ error goes to the log of the program, once.
 
 from __future__ import annotations
 
+from _weakref import ref  # the module weakref makes classes that no command needs
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
-from weakref import WeakKeyDictionary
 
 from interlock import registry
 from interlock.errors import InterlockError
@@ -30,8 +30,8 @@ T = TypeVar("T")
 BETWEEN = 1.0
 """Seconds between two steps at one store object, if the first left nothing to do."""
 
-_passed: WeakKeyDictionary[Store, float] = WeakKeyDictionary()
-"""The moment before which there is hardly anything to do."""
+_passed: dict[ref[Store], float] = {}
+"""The moment before which there is hardly anything to do; each reference removes itself."""
 
 
 class ClientHousekeeping:
@@ -57,9 +57,9 @@ class ClientHousekeeping:
         """Do a bounded step, unless another client has just done one."""
         self.due = False
         now = self._runner.clock.monotonic()
-        if now < _passed.get(self._store, now):
+        if now < _passed.get(ref(self._store), now):
             return
-        _passed[self._store] = now + self._runner.capabilities.allow(BETWEEN)
+        _passed[ref(self._store, _passed.pop)] = now + self._runner.capabilities.allow(BETWEEN)
         more = False
         for step in registry.client_steps():
             work = partial(registry.load(step), self._runner, self._settings, actor)
@@ -67,7 +67,7 @@ class ClientHousekeeping:
         for also in tuple(self.passes.values()):
             self.due = (yield from self._unharmed(partial(also, actor))) is True or self.due
         if self.due or more:
-            _passed.pop(self._store, None)
+            _passed.pop(ref(self._store), None)
 
     def _unharmed(self, work: Callable[[], Op[T]]) -> Op[T | None]:
         try:

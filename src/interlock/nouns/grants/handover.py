@@ -17,8 +17,8 @@ release*: the keeper releases it when the store answers (``PendingReleases``).
 
 from __future__ import annotations
 
-import weakref
 from _contextvars import ContextVar  # the module contextvars only copies its names
+from _weakref import ref  # the module weakref makes classes that no command needs
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -60,12 +60,12 @@ class Handover(Struct, eq=False):
     held: DroppableGrant | None = None
     """The grant in use, once there is one."""
     _requested: dict[object, Callable[[], Iterable[PendingRelease]]] = {}
-    _tie: weakref.ref[Any] | None = None
+    _tie: ref[Any] | None = None
     _closed: bool = False
 
     def tie(self, to: object) -> None:
         """Abandon the handover as soon as this object is deleted."""
-        self._tie = weakref.ref(to, partial(self._grants.wake_keeper, None))
+        self._tie = ref(to, partial(self._grants.wake_keeper, None))
         self._grants.handovers.add(self)
 
     def add(self, key: object, releases: Callable[[], Iterable[PendingRelease]]) -> None:

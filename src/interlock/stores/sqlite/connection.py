@@ -5,7 +5,6 @@ Neither of them makes anything durable: that is for ``Wal``, after the write loc
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -18,6 +17,7 @@ import apsw
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock.clock import milliseconds
 from interlock.errors import InterlockError, StoreAway, StoreMissing, StoreTrouble
 from interlock.store import (
     LIVE,
@@ -293,7 +293,7 @@ class WriteConnection(ReadConnection):
             raise StoreAway(self.wal.trouble)
         if wait != self._wait:
             self._wait = wait
-            self.db.set_busy_timeout(math.ceil(wait * 1000))
+            self.db.set_busy_timeout(milliseconds(wait))
         self._kept = len(self._touched)
         if self.db.in_transaction:  # an exception interrupted its rollback
             self.rollback()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
+from _weakref import ref  # the module weakref makes classes that no command needs
 from typing import TYPE_CHECKING, Protocol
 
 from interlock.errors import StoreClosed
@@ -47,7 +47,8 @@ class ForkGuard:
 
     def __init__(self) -> None:
         self.changing = threading.Lock()
-        self._stores: weakref.WeakSet[Forkable] = weakref.WeakSet()
+        self._stores: set[ref[Forkable]] = set()
+        """Each reference removes itself."""
         self._moving: list[Forkable] = []
         self._sure = False
         self._refused: set[tuple[int, int]] = set()
@@ -56,11 +57,11 @@ class ForkGuard:
 
     def add(self, store: Forkable) -> None:
         """Register an open store."""
-        self._stores.add(store)
+        self._stores.add(ref(store, self._stores.discard))
 
     def discard(self, store: Forkable) -> None:
         """Remove a closed store."""
-        self._stores.discard(store)
+        self._stores.discard(ref(store))
 
     def check(self, path: str) -> None:
         """Raise if this process cannot use the file since it was forked during a write."""
@@ -75,17 +76,17 @@ class ForkGuard:
         """Notice a fork by C code, which runs none of the hooks: all connections were open."""
         if self._pid != os.getpid():
             self._sure = not self.changing.locked()
-            self._moving = list(self._stores)
+            self._moving = self._open()
             self.after_in_child()
 
     def before(self) -> None:
         """Close the connections of all stores."""
         self._sure = self.changing.acquire(timeout=PATIENCE)
-        self._moving = [store for store in list(self._stores) if not store.rest()]
+        self._moving = [store for store in self._open() if not store.rest()]
 
     def after_in_parent(self) -> None:
         """Open the connections of all stores again."""
-        for store in list(self._stores):
+        for store in self._open():
             store.wake()
         if self._sure:
             self.changing.release()
@@ -95,10 +96,13 @@ class ForkGuard:
         self._pid = os.getpid()
         self._refuse_all = self._refuse_all or not self._sure
         self._refused.update(identity(store.path) for store in self._moving)
-        for store in list(self._stores):
+        for store in self._open():
             store.abandon()
-        self._stores = weakref.WeakSet()
+        self._stores = set()
         self.changing = threading.Lock()
+
+    def _open(self) -> list[Forkable]:
+        return [store for each in list(self._stores) if (store := each()) is not None]
 
 
 guard = ForkGuard()

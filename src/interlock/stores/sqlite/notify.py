@@ -22,7 +22,6 @@ A socket whose process is dead refuses the byte; the sender deletes its files.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
@@ -36,6 +35,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from interlock.clock import milliseconds
 from interlock.descriptors import is_refused
 from interlock.errors import StoreUnsuitable
 from interlock.store import TOLD, WAKE_SESSION, Put
@@ -364,7 +364,7 @@ class NotifySocket:
         """Whether a datagram came within so many seconds; one thread at a time may ask."""
         if self.socket.fileno() < 0:  # closed this moment
             return False
-        return bool(self._poll.poll(math.ceil(timeout * 1000)))
+        return bool(self._poll.poll(milliseconds(timeout)))
 
     def drain(self) -> list[bytes]:
         """Receive all datagrams that were sent to it."""
