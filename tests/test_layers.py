@@ -64,7 +64,7 @@ MAY_IMPORT = {
         "version",  # metrics name it
     },
     "settings": {"core", "errors"},
-    "store_location": {"errors", "git_command", "settings", "stores", "work_tree"},
+    "store_location": {"errors", "git_command", "settings", "store", "stores", "work_tree"},
     "work_tree": {"core", "errors", "file_mark", "git_command", "runtime"},
     "work_tree_list": {"core", "errors", "file_mark", "git_command", "runtime", "work_tree"},
     "client_context": BELOW_CLIENTS,

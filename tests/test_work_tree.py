@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import stat
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,9 +18,14 @@ from tests.person import at_a_terminal
 from tests.processes.helpers import ProcessGroup
 
 import interlock
-from interlock import store_location, work_tree, work_tree_list
+from interlock import aio, store_location, work_tree, work_tree_list
 from interlock.errors import NotAllowedYet, StoreGone
+from interlock.faces.cli import connect
+from interlock.faces.hooks import actions
+from interlock.faces.hooks.event import HookEvent
+from interlock.faces.hooks.hosts import HOSTS
 from interlock.runtime import allowed
+from interlock.store import Store
 
 HOOK = "#!/bin/sh\ntouch {marker}\n"
 
@@ -432,6 +440,33 @@ def test_a_checkout_that_replaces_the_store_is_named_and_nothing_goes_into_it(sh
     refused(named, "task", "list")
     with pytest.raises(NotAllowedYet, match="another file"):
         interlock.connect(shop / ".interlock" / "store.db")
+
+
+@pytest.mark.parametrize("face", ["library", "event loop", "command", "hook", "named"])
+def test_a_store_that_is_replaced_between_the_look_and_its_opening_is_refused(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, face: str
+) -> None:
+    usual = store_location.open_store
+
+    def late(url: str, **how: bool) -> Store:
+        git(shop, "checkout", "-q", "evil")
+        return usual(url, **how)
+
+    async def awaited(url: str, **how: bool) -> Store:
+        return late(url, **how)
+
+    monkeypatch.chdir(shop)
+    monkeypatch.setattr(store_location, "open_store", late)
+    monkeypatch.setattr(store_location, "open_store_async", awaited)
+    opened: dict[str, Callable[[], object]] = {
+        "library": interlock.connect,
+        "event loop": lambda: asyncio.run(aio.connect()),
+        "command": partial(connect.opened, None),
+        "hook": partial(actions.connected, HOSTS["claude"], HookEvent("", "", "s", str(shop))),
+        "named": partial(interlock.connect, shop / ".interlock" / "store.db"),
+    }
+    with pytest.raises(NotAllowedYet, match="another file"):
+        opened[face]()
 
 
 def test_the_way_back_from_a_store_that_a_checkout_removed(shop: Path, tmp_path: Path) -> None:

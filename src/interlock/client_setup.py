@@ -16,8 +16,13 @@ from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.runner import Runner
 from interlock.steps import Op
 from interlock.store import Store
-from interlock.store_location import find_store, named_store, settings
-from interlock.stores import open_store, open_store_async
+from interlock.store_location import (
+    find_store,
+    named_store,
+    open_place,
+    open_place_async,
+    settings,
+)
 
 if TYPE_CHECKING:
     from interlock.core.signing import Signer
@@ -74,8 +79,8 @@ def find_or_open_store(url: str | os.PathLike[str] | None, store: Store | None) 
     """The open store, or the one that is named, or the one that is found."""
     if store is not None:
         return _no_path(store)
-    found = open_store(named_store(url)) if url else open_store(find_store(), create=False)
-    return _noted_if_new(found)
+    place = named_store(url) if url else find_store()
+    return _noted_if_new(open_place(place, create=bool(url)))
 
 
 async def find_or_open_store_async(
@@ -85,8 +90,8 @@ async def find_or_open_store_async(
     if store is not None:
         return _no_path(store)
     if url:
-        return _noted_if_new(await open_store_async(named_store(url)))
-    return _noted_if_new(await open_store_async(find_store(), create=False))
+        return _noted_if_new(await open_place_async(named_store(url), create=True))
+    return _noted_if_new(await open_place_async(find_store()))
 
 
 def _noted_if_new(store: Store) -> Store:

@@ -182,7 +182,7 @@ class StoreMissing(StoreTrouble):
 
 
 class StoreGone(StoreTrouble):
-    """The store that was used here was removed; the message names the way back, `path` the file."""
+    """The store that was used here was removed or replaced; `path` names its file."""
 
     code = "store_gone"
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -20,8 +21,11 @@ from interlock.errors import BadInput, NotAllowed, StoreMissing
 from interlock.git_command import git_folders, main_worktree, upward
 from interlock.settings import FILE as CONFIG
 from interlock.settings import Settings
-from interlock.stores import file_of
+from interlock.stores import file_of, open_store, open_store_async
 from interlock.work_tree import FILE, FOLDER, SHARED
+
+if TYPE_CHECKING:
+    from interlock.store import Store
 
 SETTINGS = "INTERLOCK_SETTINGS"
 """The environment variable that names a file with settings, which then counts as it is."""
@@ -96,6 +100,29 @@ def named_store(url: str | os.PathLike[str], *, create: bool = True) -> str:
     if (path := file_of(named)) is not None:
         work_tree.require_not_replaced(path, create=create)
     return named
+
+
+def open_place(place: str, *, create: bool = False, filling: bool = False) -> Store:
+    """Open a store that was found or named.
+
+    NotAllowedYet if a checkout replaced it after it was looked at; once it is open, each of its
+    answers notices that.
+    """
+    return _not_replaced(place, open_store(place, create=create, filling=filling))
+
+
+async def open_place_async(place: str, *, create: bool = False) -> Store:
+    """Open it in an event loop."""
+    return _not_replaced(place, await open_store_async(place, create=create))
+
+
+def _not_replaced(place: str, store: Store) -> Store:
+    try:
+        named_store(place, create=False)
+    except BaseException:
+        store.close()
+        raise
+    return store
 
 
 def from_environment() -> StoreLocation | None:

@@ -179,6 +179,29 @@ def test_a_store_that_goes_away_and_comes_back_is_said_and_recovered(shell: Shel
         assert reader.until("change", thing="lock/m")
 
 
+def test_a_server_goes_into_no_store_that_a_checkout_puts_in_the_place_of_its_own(
+    shell: Shell,
+) -> None:
+    place, kept = shell.folder / ".interlock" / "store.db", shell.folder / "kept"
+    other = Shell(shell.folder, INTERLOCK_STORE=str(shell.folder / "other.db"))
+    assert other.run("init").status == 0
+    assert other.run("task", "add", "obey", "--agent", "eve").status == 0
+    with served(shell) as server, server.events() as reader:
+        assert server.post("task add", {"task": "own"}).status == 200
+        kept.mkdir()
+        for each in (place, *place.parent.glob("store.db-???")):
+            each.rename(kept / each.name)
+        shutil.copy(shell.folder / "other.db", place)
+        reader.until("store", state="away")
+        for found in (server.get("task list"), server.post("task add", {"task": "lost"})):
+            assert (found.status, found.json["error"]) == (503, "store_gone")
+            assert "another file stands at" in found.json["message"]
+        for each in kept.iterdir():
+            each.rename(place.parent / each.name)
+        reader.until("store", state="back")
+        assert [each["task"] for each in server.get("task list").json["tasks"]] == ["own"]
+
+
 def test_a_part_that_fails_is_restarted_and_shown(
     monkeypatch: pytest.MonkeyPatch, shell: Shell, capsys: pytest.CaptureFixture[str]
 ) -> None:

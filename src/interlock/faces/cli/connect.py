@@ -21,7 +21,7 @@ from interlock.core.wait import AGENT_CALLER, NAMED_CALLER, SESSION_CALLER
 from interlock.errors import BadInput, Lapsed, NotAllowed, StoreMissing
 from interlock.faces.cli.command import note
 from interlock.faces.cli.parse import Common, Parsed
-from interlock.stores import file_of, is_network, open_store
+from interlock.stores import file_of, is_network
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -125,7 +125,8 @@ def opened(
     place = store_location.named_store(url, create=create) if url else store_location.find_store()
     if is_network(place):
         hush()
-    store = open_store(place, create=create and url is not None, filling=filling)
+    new = create and url is not None
+    store = store_location.open_place(place, create=new, filling=filling)
     fleet = begun(store, person=proven_person, **options)
     fleet.context.runner.via = "cli"
     return fleet

@@ -63,13 +63,12 @@ def connected(host: Host, event: HookEvent, folder: str = "") -> Fleet | None:
     """A client for the agent of an event; None if there is no store for the folder."""
     from interlock.client import begun
     from interlock.core.wait import AGENT_CALLER
-    from interlock.stores import open_store
 
     try:
         place = store_location.find_store(folder or event.folder)
     except StoreMissing:
         return None
-    store = open_store(place, create=False)
+    store = store_location.open_place(place)
     caller = AGENT_CALLER + os.uname().nodename
     fleet = begun(store, event.agent(host), join=False, caller=caller)
     fleet.context.runner.via = "hook"

@@ -146,7 +146,6 @@ def _check(name: str) -> int:
     from interlock.client import begun
     from interlock.faces.hooks.notices import given_reason
     from interlock.nouns.reservations import repository
-    from interlock.stores import open_store
 
     lines = "" if name == "pre-commit" or sys.stdin.isatty() else sys.stdin.read()
     changed = _staged() if name == "pre-commit" else _pushed(lines)
@@ -160,7 +159,7 @@ def _check(name: str) -> int:
     if not (paths := changed.paths):
         return 0
     place, agent = repository.find(), agent_here()
-    store = open_store(store_location.find_store(), create=False)
+    store = store_location.open_place(store_location.find_store())
     with begun(store, agent or "person", join=False) as fleet:
         fleet.context.runner.via = "hook"
         every = fleet.reservations.conflicts(paths, agent=agent, worktree=place.root)

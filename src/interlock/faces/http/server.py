@@ -24,7 +24,7 @@ import msgspec
 from interlock import store_location
 from interlock.core import validate
 from interlock.core.safe_text import printable
-from interlock.errors import BadInput
+from interlock.errors import BadInput, NotAllowedYet, StoreGone
 from interlock.faces.cli.command import answer, note
 from interlock.faces.cli.connect import (
     CommandIdentity,
@@ -39,7 +39,7 @@ from interlock.faces.cli.connect import (
 from interlock.faces.http import user_token
 from interlock.nouns.fleet.server_noun import NoServer, ServerAddress, Serving
 from interlock.steps import drive
-from interlock.stores import is_network, open_store
+from interlock.stores import is_network
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -132,7 +132,7 @@ def _server(parsed: Parsed, request: UpRequest) -> WebServer:
 
     identity = CommandIdentity(parsed.common, anew=True)
     agent = _page_name(request.name)
-    place = identity.store or store_location.find_store()
+    place = _named(identity.store) or store_location.find_store()
     if is_network(place):
         hush()
     clients = Clients(lambda: _opened(place), key=identity.key or "")
@@ -275,8 +275,15 @@ async def _serve(server: WebServer, bound: Listener, address: str) -> None:
     await Uvicorn(config).serve(sockets=[bound])
 
 
+def _named(url: str | None) -> str:
+    return store_location.named_store(url, create=False) if url else ""
+
+
 def _opened(place: str) -> Store:
-    return open_store(place, create=False)
+    try:
+        return store_location.open_place(place)
+    except NotAllowedYet as error:  # no caller of the server may do more than another
+        raise StoreGone(str(error), error.path) from None
 
 
 def _bound(host: str, port: int) -> Listener:
