@@ -26,9 +26,13 @@ RESERVED = ("interlock", "System.", "us\u0435r", "person:another", "merge/main",
 LIKE_OWN_NAMES = (
     *("pipeline:r1", "PIPELINE:r1", "p1pel1ne:r1", "pipeline\uff1ar1", "pip\u0435line:r1"),
     *("merge/main", "merge\u2215main", "m\u0435rge/main", "_merge/main", "reservations"),
+    *("interlock/doctor", "interlock:up", "!/interlock/x", "SYSTEM:up", "us\u0435r/root"),
     *("reservat1ons", "reservation\u0455", "pipe|ine:r1"),
 )
-FREE = ("merge", "merge-bot", "merger/a", "pipeline", "pipeline-7", "my/merge/x", "reservation-7")
+FREE = (
+    *("merge", "merge-bot", "merger/a", "pipeline", "pipeline-7", "my/merge/x", "reservation-7"),
+    *("my/system", "user-interface/a"),
+)
 SAID = "is reserved"
 
 

@@ -93,11 +93,13 @@ def _doubtful(word: re.Match[str]) -> range | tuple[int, ...]:
 def is_reserved(agent: str) -> bool:
     """Whether an agent would be taken for Interlock, the system, the user, or a person.
 
-    Case, look-alikes and punctuation make no difference.
+    Case, look-alikes and punctuation make no difference.  What begins with such a name and a slash
+    or a colon reads as a part of it.
     """
     plain = normalize("NFKC", agent).casefold().translate(_TWINS)
     letters = "".join([each for each in normalize("NFKD", plain) if category(each)[0] != "M"])
-    words = [each.translate(CONFUSED) for each in re.findall(r"[^\W_]+", letters)]
+    parts = [re.findall(r"[^\W_]+", part) for part in re.split("[/:]", letters)]
+    words = [each.translate(CONFUSED) for each in next(filter(None, parts), [])]
     reserved = {each.translate(CONFUSED) for each in RESERVED}
     bare = re.sub(r"[^\w:/]|_", "", letters.translate(CONFUSED)).lstrip(":/")
     prefixes = tuple([each.translate(CONFUSED) for each in RESERVED_PREFIXES])
