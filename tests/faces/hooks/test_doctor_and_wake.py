@@ -124,6 +124,18 @@ def test_doctor_runs_no_line_that_a_repository_names(
     assert not ran.exists()
 
 
+def test_a_file_that_setup_leaves_alone_is_named_once_with_what_to_do(shop: Path) -> None:
+    Setup("claude", remove=False).write()
+    lines = [f"{program} hook claude PreToolUse" for program in ("./interlock", "evil/interlock")]
+    group = {"hooks": [{"type": "command", "command": line} for line in lines]}
+    (shop / ".claude/settings.json").write_text(json.dumps({"hooks": {"PreToolUse": [group]}}))
+    with interlock.connect() as fleet:
+        found = [each for each in hook_findings(fleet) if UNTRIED in each.fact]
+    assert [each.remedy for each in found] == [
+        "setup leaves that file alone: correct or remove the line there"
+    ]
+
+
 def test_doctor_tries_the_plain_command_of_a_tracked_file_if_path_has_this_installation(
     shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,11 +38,16 @@ _CAVEATS = {
 }
 
 
+_NOT_WRITTEN = os.path.join("", ".claude", "settings.json")
+"""What Claude Code reads, too, and people share in a repository."""
+
+
 def hook_findings(fleet: Fleet, folder: str = "") -> Iterator[Finding]:
     """A finding for each installed hook, and one for what its host cannot promise."""
     from interlock.client import begun
 
     here, wanted = folder or os.getcwd(), False
+    said: list[Finding] = []
     for host in HOSTS.values():
         try:
             found = installed(host, here)
@@ -53,7 +58,9 @@ def hook_findings(fleet: Fleet, folder: str = "") -> Iterator[Finding]:
         for path, line in found:
             try:
                 if (finding := _not_ours(host, path, line)) is not None:
-                    yield finding
+                    if finding not in said:  # of several lines in one file
+                        said.append(finding)
+                        yield finding
                     continue
                 with begun(fleet.store, "doctor", join=False, shared=True) as own:
                     yield _probe(own, host, path)
@@ -73,7 +80,10 @@ def _not_ours(host: Host, path: str, line: str) -> Finding | None:
     if line == own_command() + words:
         return None
     if line != f"interlock{words}":  # as setup writes it into a tracked file
-        return warn(what, untried(path), f"run 'interlock setup {host.name} --yes' again")
+        again = f"run 'interlock setup {host.name} --yes' again"
+        if path.endswith(_NOT_WRITTEN):
+            again = "setup leaves that file alone: correct or remove the line there"
+        return warn(what, untried(path), again)
     program, found = shlex.split(own_command())[0], shutil.which("interlock")
     if found is not None and os.path.realpath(found) == os.path.realpath(program):
         return None
