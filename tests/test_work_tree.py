@@ -864,6 +864,30 @@ def test_a_user_without_a_home_folder_has_no_list_in_the_work_tree(
     assert not (origin / "~").exists()
 
 
+def test_a_list_in_a_work_tree_allows_nothing_since_a_commit_could_write_it(
+    origin: Path, tmp_path: Path
+) -> None:
+    path = configured(origin, 'store = "redis://attacker.example"\n')
+    work_tree_list.allow_settings(str(path), path.read_bytes())
+    (tmp_path / "state").rename(origin / ".state")
+    shell = Shell(origin, XDG_STATE_HOME=f"{origin}/.state")
+    done = shell.run("task", "list")
+    assert (done.status, done.out) == (3, "")
+    assert "is inside of the work tree" in done.err
+    assert "name a folder outside of it with INTERLOCK_ALLOWED_DIR" in done.err
+    assert shell.run("init", "--store", "ci.db").status == 0
+    assert shell.run("task", "list", "--store", "ci.db").status == 0
+
+
+def test_a_home_folder_that_is_a_work_tree_has_a_list(
+    origin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_STATE_HOME")
+    shell = Shell(origin, HOME=str(origin))
+    assert shell.run("init").status == 0
+    assert shell.run("task", "list").status == 0
+
+
 def test_entries_of_what_is_gone_are_pruned(origin: Path, own_list: Path) -> None:
     for name in ("one", "two"):
         folder = origin.parent / name

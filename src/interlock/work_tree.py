@@ -166,10 +166,10 @@ def digest(data: bytes) -> str:
 
 def require_store(path: str) -> bool:
     """Whether a store stands at a path; raise unless it counts, or if it is gone from there."""
-    if require_counts(path):
+    path = canonical(path)
+    if _require_counts(path):
         return True
-    if is_gone(path):
-        path = canonical(path)
+    if _is_gone(path):
         raise StoreGone(
             f"the store {foreign(path, _LONGEST)}, which was used here, was removed, as a checkout"
             " does with a file that another branch tracks; a person restores a backup, or starts"
@@ -181,7 +181,10 @@ def require_store(path: str) -> bool:
 
 def require_counts(path: str) -> bool:
     """Whether a store stands at a path; raise unless it counts, before anything opens it."""
-    path = canonical(path)
+    return _require_counts(canonical(path))
+
+
+def _require_counts(path: str) -> bool:
     found = _stat(path)
     if found is None:
         return False
@@ -215,7 +218,10 @@ def may_be_store(path: str) -> bool:
 
 def is_gone(path: str) -> bool:
     """Whether a store of this very project stood at a path, and nothing does now."""
-    path = canonical(path)
+    return _is_gone(canonical(path))
+
+
+def _is_gone(path: str) -> bool:
     if _stat(path) is not None:
         return False
     try:
@@ -234,13 +240,14 @@ def require_not_replaced(path: str, *, create: bool) -> None:
     path = canonical(path)
     if os.path.basename(os.path.dirname(path)) not in FOLDERS:
         return
+    found = _stat(path)
     try:
-        replaced = is_replaced(path)
-        if create and _stat(path) is None and entry_of(path) is not None:
+        entry = entry_of(path)
+        if create and found is None and entry is not None:
             allowed.remove(STORES, entry_name(path))
     except NotAllowed:  # the list cannot be used, and is not asked for more
         return
-    if replaced:
+    if entry is not None and found is not None and not _is_that(entry, found, path):
         raise NotAllowedYet(f"{_replaced(path)}: {_ASK}", path)
 
 

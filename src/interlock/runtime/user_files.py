@@ -1,7 +1,8 @@
 """Folders of this user, outside of any store, that no other user may change.
 
 A folder has a variable of its own, or it is below a folder of the XDG specification: that for data
-or, for what this machine alone knows, that for state.
+or, for what this machine alone knows, that for state.  The latter is in no work tree, where a
+commit could write it; a home folder that is one is its user's own.
 
     $INTERLOCK_..._DIR, or
     $XDG_DATA_HOME/interlock/KIND, else ~/.local/share/interlock/KIND, or
@@ -13,7 +14,9 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from functools import lru_cache
 
+from interlock import git_command
 from interlock.core import validate
 from interlock.core.safe_text import printable, quoted
 from interlock.errors import BadInput, NotAllowed
@@ -23,6 +26,22 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 def place(variable: str, kind: str, *, state: bool = False) -> str:
     """The folder for this kind of files."""
+    path = _place(variable, kind, state=state)
+    root = _work_tree_around(path) if state else ""
+    if root and root != os.path.realpath(os.path.expanduser("~")):
+        raise NotAllowed(
+            f"{printable(path)} is inside of the work tree {printable(root)}, where a commit could"
+            f" write it; name a folder outside of it with {variable}"
+        )
+    return path
+
+
+@lru_cache
+def _work_tree_around(path: str) -> str:
+    return git_command.root_of(path)
+
+
+def _place(variable: str, kind: str, *, state: bool) -> str:
     if named := os.environ.get(variable):
         if not os.path.isabs(named):
             raise BadInput(f"{variable} is {quoted(named)}; give an absolute path")

@@ -178,9 +178,16 @@ def test_the_folder_is_that_for_state(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert user_token.path() == f"{tmp_path}/state/interlock/server/token"
 
 
-def test_without_a_folder_the_token_is_for_one_run_and_that_is_said(shell: Shell) -> None:
+@pytest.mark.parametrize(
+    ("folder", "why"),
+    [("file", b"file/server/token cannot be written"), ("repository", b"is inside of the work")],
+)
+def test_without_a_folder_the_token_is_for_one_run_and_that_is_said(
+    shell: Shell, folder: str, why: bytes
+) -> None:
     (shell.folder / "file").touch()
-    shell.exported["INTERLOCK_SERVER_DIR"] = str(shell.folder / "file" / "server")
+    (shell.folder / "repository" / ".git").mkdir(parents=True)
+    shell.exported["INTERLOCK_SERVER_DIR"] = str(shell.folder / folder / "server")
     with served(shell) as first, served(shell) as second:
         assert first.token != second.token
         assert first.get("health").status == 200
@@ -189,7 +196,9 @@ def test_without_a_folder_the_token_is_for_one_run_and_that_is_said(shell: Shell
         assert printed(shell) in (first.url, second.url)
         first.stop()
         assert first.process.stderr is not None
-        assert b"for this run alone" in first.process.stderr.read()
+        said = first.process.stderr.read()
+        assert b"for this run alone" in said
+        assert why in said
 
 
 def test_open_prints_the_token_for_servers_of_this_user_alone(shell: Shell) -> None:

@@ -23,7 +23,6 @@ import msgspec
 
 from interlock import store_location
 from interlock.core import validate
-from interlock.core.safe_text import printable
 from interlock.errors import BadInput, NotAllowedYet, StoreGone
 from interlock.faces.cli.command import answer, note
 from interlock.faces.cli.connect import (
@@ -106,10 +105,7 @@ def _say_address(parsed: Parsed, request: UpRequest, server: WebServer, address:
     if hidden:
         note("the token is not written into a file; 'interlock open' prints the address with it")
     if own is not None and own.unkept:
-        note(
-            f"the token is for this run alone, since {printable(user_token.path())} cannot be"
-            f" written: {own.unkept}; name another folder with {user_token.FOLDER}"
-        )
+        note(f"the token is for this run alone: {own.unkept}")
     if request.open_ and not request.socket:
         note(f"every user and container of this machine may do everything here, as {agent}")
     elif not server.access.open and own is None:

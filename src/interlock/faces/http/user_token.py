@@ -49,12 +49,11 @@ def path() -> str:
 def made() -> UserToken:
     """The token of this user; made if there is none, by one process even if several start."""
     try:
-        user_files.make_folder(os.path.dirname(path()))
-    except NotAllowed as error:
+        place = path()
+    except NotAllowed as error:  # there is no folder for it
         return UserToken(_new(), str(error))
-    except OSError as error:
-        return UserToken(_new(), (error.strerror or str(error)).lower())
     try:
+        user_files.make_folder(os.path.dirname(place))
         with _folder() as folder:
             fcntl.flock(folder, fcntl.LOCK_EX)  # ends when the folder is closed
             token = _read(folder)
@@ -63,11 +62,17 @@ def made() -> UserToken:
                 user_files.write_whole(folder, _FILE, f"{token}\n".encode())
             return UserToken(token)
     except OSError as error:  # as in a container whose files cannot be changed
-        return UserToken(_new(), (error.strerror or str(error)).lower())
+        why = (error.strerror or str(error)).lower()
+        said = f"{printable(place)} cannot be written: {why}; name another folder with {FOLDER}"
+        return UserToken(_new(), said)
 
 
 def kept() -> str | None:
     """The token of this user, if there is one."""
+    try:
+        path()
+    except NotAllowed:  # there is no folder for it
+        return None
     try:
         with _folder() as folder:
             return _read(folder)
