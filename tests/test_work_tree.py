@@ -436,8 +436,10 @@ def test_a_checkout_that_replaces_the_store_is_named_and_nothing_goes_into_it(sh
     for words in (("task", "list"), ("task", "next"), ("task", "add", "lost"), ("init",)):
         assert "another file stands at" in refused(shell, *words)
     assert "another file stands at" in denied(send("claude", edit(shop, "a.py")))
-    named = Shell(shop, INTERLOCK_STORE=str(shop / ".interlock" / "store.db"))
-    refused(named, "task", "list")
+    (shop.parent / "folder").symlink_to(shop / ".interlock")
+    (shop.parent / "link.db").symlink_to(shop / ".interlock" / "store.db")
+    for name in (shop / ".interlock/store.db", "../folder/store.db", "../link.db"):
+        refused(Shell(shop, INTERLOCK_STORE=str(name)), "task", "list")
     with pytest.raises(NotAllowedYet, match="another file"):
         interlock.connect(shop / ".interlock" / "store.db")
 

@@ -237,9 +237,9 @@ def require_not_replaced(path: str, *, create: bool) -> None:
     A file elsewhere counts by the user's word alone.  ``create`` if the caller makes a store where
     none is.
     """
-    path = canonical(path)
-    if os.path.basename(os.path.dirname(path)) not in FOLDERS:
+    if not _is_usual(path) and not _is_usual(path := os.path.realpath(path)):  # a link of the user
         return
+    path = canonical(path)
     found = _stat(path)
     try:
         entry = entry_of(path)
@@ -249,6 +249,10 @@ def require_not_replaced(path: str, *, create: bool) -> None:
         return
     if entry is not None and found is not None and not _is_that(entry, found, path):
         raise NotAllowedYet(f"{_replaced(path)}: {_ASK}", path)
+
+
+def _is_usual(path: str) -> bool:
+    return os.path.basename(os.path.dirname(os.path.abspath(path))) in FOLDERS
 
 
 def is_replaced(path: str) -> bool:
