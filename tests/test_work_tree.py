@@ -26,6 +26,7 @@ from interlock.faces.hooks.event import HookEvent
 from interlock.faces.hooks.hosts import HOSTS
 from interlock.runtime import allowed
 from interlock.store import Store
+from interlock.stores import open_store
 
 HOOK = "#!/bin/sh\ntouch {marker}\n"
 
@@ -448,11 +449,10 @@ def test_a_checkout_that_replaces_the_store_is_named_and_nothing_goes_into_it(sh
 def test_a_store_that_is_replaced_between_the_look_and_its_opening_is_refused(
     shop: Path, monkeypatch: pytest.MonkeyPatch, face: str
 ) -> None:
-    usual = store_location.open_store
 
     def late(url: str, **how: bool) -> Store:
         git(shop, "checkout", "-q", "evil")
-        return usual(url, **how)
+        return open_store(url, **how)
 
     async def awaited(url: str, **how: bool) -> Store:
         return late(url, **how)
