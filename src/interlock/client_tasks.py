@@ -160,7 +160,7 @@ class Claim(ClaimHandle[Blocking]):
         if self._end is not None and (end := self._end()) is not None:
             self._holding.handover.tie(end)
         self._entered = True
-        if self._holding.lost() and not self._in_loop:
+        if not self._in_loop and self._holding.lost():
             self._holding.give_up()
             raise self.over()
         self.take_up()

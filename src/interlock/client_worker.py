@@ -111,8 +111,9 @@ class Worker:
                     self._claim = claim
                     yield claim
                     self._went_on_at_once = self._clock() - self._left_at < AT_ONCE
-                    if not self._ends.includes(claim):
-                        claim.passed_over(WENT_ON)
+                    if not (self._ends.together and self._ends.includes(claim)):
+                        if claim.forgotten:
+                            claim.passed_over(WENT_ON)
                         self._claim = None
             finally:
                 self._left(handover)
@@ -144,7 +145,8 @@ class Worker:
 
     def end_block(self, claim: Claim, holding: HeldClaim, error: BaseException | None) -> bool:
         """End the claim of a block, and claim the next task with it if the loop goes on."""
-        self._ends.end_alone()  # tasks end in their order
+        if self._ends.together:
+            self._ends.end_alone()  # tasks end in their order
         try:
             if self._goes_on:
                 self._following = Handover(self._fleet.context.grants)

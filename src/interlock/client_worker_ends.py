@@ -57,6 +57,8 @@ class PutOffEnds:
     def __init__(self, fleet: Fleet, worker_loop: WorkerLoop, most: int) -> None:
         self.most = most
         """The most tasks that are claimed together."""
+        self.together = False
+        """Whether ends are put off, to be carried out together."""
         self._fleet = fleet
         self._worker_loop = worker_loop
         self._waiting: list[PutOffEnd] = []
@@ -94,11 +96,6 @@ class PutOffEnds:
                 self.end_alone()
 
     @property
-    def together(self) -> bool:
-        """Whether ends are put off, to be carried out together."""
-        return self.most > 1 and not self._worker_loop.one_by_one
-
-    @property
     def keep_others_waiting(self) -> bool:
         """Whether something is put off, or claimed ahead."""
         return bool(self._waiting) or self._worker_loop.has_ahead
@@ -113,9 +110,10 @@ class PutOffEnds:
 
     def begin(self) -> None:
         """The next block begins; the claims that were made ahead wait for its end."""
-        if not self._waiting:
-            self._began = self._clock()
-        self.watch_ahead()
+        if self.together:
+            if not self._waiting:
+                self._began = self._clock()
+            self.watch_ahead()
 
     def watch_ahead(self) -> None:
         """Have the claims that were made ahead released if the loop does not go on."""
@@ -159,6 +157,7 @@ class PutOffEnds:
 
     def open(self) -> None:
         """The loop begins."""
+        self.together = self.most > 1 and not self._worker_loop.one_by_one
         self._fleet.context.loops.add(self.end_all)
 
     def end_all(self) -> None:
@@ -284,9 +283,11 @@ class LateEnd:
         while self._wanted.wait() and not self._over.is_set():
             step, waits = ends.steps, ends.keep_others_waiting
             self._over.wait(LONGEST)
-            if not waits:
-                self._wanted.clear()
-                if ends.keep_others_waiting or self._over.is_set():
-                    self._wanted.set()
-            elif step == ends.steps:
+            if step != ends.steps:
+                continue
+            if waits:
                 ends.go_on_without()
+                continue
+            self._wanted.clear()
+            if ends.keep_others_waiting or self._over.is_set():
+                self._wanted.set()

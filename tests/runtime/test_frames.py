@@ -26,6 +26,8 @@ MOST = {"acquire": 94, "slots": 106, "claim": 145, "alert": 101, "share": 122}
 """A few more than there are now, in Python 3.11; they were 147, 184, 200, 158 and 116."""
 MOST_FOR_A_HANDOFF = 540
 """The same for a release, the wait of its caller, and the waiter that is served; it was 706."""
+MOST_IN_A_LOOP = 312
+"""The same from one block of a worker's plain loop to the next; it was 331."""
 CLIENTS = 8
 MOST_RECEIVED = {"alert": 325, "share": 370}
 """For one that waits, with the acknowledgement of the one before it; they were 376 and 466."""
@@ -67,6 +69,24 @@ def test_an_uncontended_call_makes_few_calls_of_functions(kind: str, tmp_path: P
 
 def _succeed(act: Callable[[str], object], name: str) -> None:
     assert act(name)
+
+
+def test_a_plain_loop_makes_few_calls_of_functions_for_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlock.client_worker.AT_ONCE", 60.0)  # on a busy machine, too
+    monkeypatch.setattr("interlock.client_worker_ends.LONGEST", 60.0)
+    with interlock.connect(tmp_path / "store.db", agent="ada") as fleet:
+        for number in range(WARM + 6):
+            fleet.tasks.publish(f"name.{number}")
+        loop = iter(fleet.tasks.work())
+
+        def go_on() -> None:
+            with next(loop):
+                pass
+
+        counts = [frames(go_on) for _ in range(WARM + 5)]
+    assert min(counts[WARM:]) <= MOST_IN_A_LOOP, counts
 
 
 class Waiter:

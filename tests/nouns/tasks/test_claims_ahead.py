@@ -179,6 +179,44 @@ def test_a_loop_that_is_left_ends_what_is_done_and_releases_what_is_not_begun(
     assert work(ada, "t07") == ["t06", "t07"]
 
 
+class Ends:
+    """What the thread of late ends watches: a loop that goes on, or one that does not."""
+
+    goes_on = True
+    keep_others_waiting = False
+
+    def __init__(self) -> None:
+        self._steps = count()
+        self._step = 0
+
+    @property
+    def steps(self) -> int:
+        if self.goes_on:
+            self._step = next(self._steps)
+        return self._step
+
+    def go_on_without(self) -> None:
+        self.keep_others_waiting = False
+
+
+def test_a_loop_that_goes_on_wakes_no_thread_with_its_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two blocks nothing waits, and the thread that looks then is not sent to sleep."""
+    monkeypatch.setattr(client_worker_ends, "LONGEST", 0.0)
+    ends: Any = Ends()
+    late = client_worker_ends.LateEnd(ends)
+    late.begin()
+    until(lambda: ends._step > 20 or not late._wanted.is_set())
+    assert late._wanted.is_set()
+    ends.goes_on = False
+    until(lambda: not late._wanted.is_set())
+    ends.keep_others_waiting = True
+    late.begin()
+    until(lambda: not ends.keep_others_waiting)
+    late.stop()
+
+
 def test_a_call_in_a_block_finds_the_earlier_tasks_complete(ada: interlock.Fleet) -> None:
     publish(ada, *names(6))
 

@@ -74,7 +74,11 @@ class HeldGrant:
 
     def lost(self) -> bool:
         """Whether it is lost, as far as we know without a read."""
-        if self.released or self._gone or self.context.store.missing:
+        return self.over_by_now() or self.context.store.missing
+
+    def over_by_now(self) -> bool:
+        """Whether it was released, is known to be gone, or has outlived a lease."""
+        if self.released or self._gone:
             return True
         for lease in self.leases:  # noqa: SIM110 - there is one, and each task asks
             if not lease.alive():

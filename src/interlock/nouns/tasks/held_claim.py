@@ -135,15 +135,13 @@ class HeldClaim(HeldGrant):
         worker = None if self._alone else self.worker
         together = None if worker is None else worker.ends_together(end)
         if together is not None:
-            return (
-                yield from self._settle(together, task_outcomes.TaskCompleted, again, goes_on=False)
-            )
+            return self._settle(together, task_outcomes.TaskCompleted, again, goes_on=False)
 
         def completing(then: NextClaim | None) -> Op[Outcome]:
             actor = self.context.me().actor
             return self.context.tasks.complete(actor, claimant, result, then=then)
 
-        return (yield from self._settle(completing, task_outcomes.TaskCompleted, again))
+        return self._settle(completing, task_outcomes.TaskCompleted, again)
 
     def conclude(self, result: object = None) -> Op[task_outcomes.TaskCompleted]:
         """Complete the task at the end of its work; without evidence, the attempt fails."""
@@ -259,20 +257,18 @@ class HeldClaim(HeldGrant):
         if self.released:
             return
         settling = partial(self._settle_at_end, error)
-        if error is None:
-            yield from self._or_give_up(self._until_answered(settling))
-            return
         try:
-            if isinstance(error, Exception):
-                yield from self._or_give_up(self._until_answered(settling))
-            elif self.context.store.outage:
-                self.give_up()  # an interrupted caller need not wait for the store
-            else:
-                yield from self._or_give_up(settling())
-        except Lost:
-            return
+            if error is None or isinstance(error, Exception):
+                yield from self._until_answered(settling)
+            elif not self.context.store.outage:  # an interrupted caller need not wait for it
+                yield from settling()
         except InterlockError as trouble:
-            self._warn_pending(str(trouble))
+            if error is None:
+                raise
+            if not isinstance(trouble, Lost):
+                self._warn_pending(str(trouble))
+        finally:
+            self.give_up()
 
     def say_progress(self, report: WorkReport) -> Op[None]:
         """Commit a report; if the claim is over, the keeper learns that by itself."""
@@ -290,8 +286,10 @@ class HeldClaim(HeldGrant):
 
     def take_up(self) -> None:
         """Make the calling thread or task the one that works on it: its waits hold up the claim."""
-        self.stop_work()
         worker = self.context.grants.current_caller() if self._caller else None
+        if worker is self._worker:
+            return
+        self.stop_work()
         if worker is not None:
             worker.works[self._caller] = None
             self._worker = worker
@@ -333,53 +331,40 @@ class HeldClaim(HeldGrant):
     def _settle_at_end(self, error: BaseException | None) -> Op[Outcome]:
         """Settle at the end of a block; what met trouble before is repeated instead."""
         if self._retry is not None:
-            return (yield from self._conclude(self._retry))
+            return self._conclude(self._retry)
         if error is None and self._ending is not None:
-            return (yield from self._ending())
+            return self._ending()
         if error is None:
-            return (yield from self._conclude(partial(self._complete, self._result)))
+            return self._conclude(partial(self._complete, self._result))
         if isinstance(error, Unproven):
-            return (yield from self.fail(_lacking(error.outcome)))
+            return self.fail(_lacking(error.outcome))
         if isinstance(error, Exception):
-            return (yield from self.fail(_reason(error), _traceback(error)))
-        return (yield from self.release())
+            return self.fail(_reason(error), _traceback(error))
+        return self.release()
 
     def _until_answered(self, attempt: Callable[[], Op[T]]) -> Op[T]:
         """Settle it at the end of the work: repeat that until the store answers, or it is lost.
 
         A claim whose lease another process renews counts as lost after the time of one lease.
         """
-        clock, outage = self.context.runner.clock.monotonic, OutageLog(self._about)
-        ends = None if self.leases else clock() + (self.claimed.expires_in or 0.0)
+        clock, outage, ends = self.context.runner.clock.monotonic, None, 0.0
         while True:
             try:
-                outcome = yield from attempt()
+                return (yield from attempt())
             except PASSING as trouble:
                 if self.context.no_retry or self.released:
                     raise
+                if outage is None:
+                    outage = OutageLog(f"the end of task {foreign(self.claimed.task)}")
+                    ends = clock() + (self.claimed.expires_in or 0.0)
                 if not self.context.store.outage:  # else the store has logged it
                     outage.warn(trouble)
-            else:
-                outage.over()
-                return outcome
             while True:
-                if self.lost() or (ends is not None and clock() >= ends):
+                if self.lost() or (not self.leases and clock() >= ends):
                     raise self.over()
                 yield Pause(self.context.runner.capabilities.allow(AGAIN))
                 if not self.context.store.outage or self.context.session_lease is None:
                     break  # an attempt takes ten seconds while the store is away
-
-    @property
-    def _about(self) -> str:
-        return f"the end of task {foreign(self.claimed.task)}"
-
-    def _or_give_up(self, op: Op[Outcome]) -> Op[None]:
-        """Settle it; if that raises, give it up."""
-        try:
-            yield from op
-        except BaseException:
-            self.give_up()
-            raise
 
     def _settle(
         self,

@@ -141,18 +141,19 @@ class ReadyWindowReader:
     def _able(self, abilities: Abilities) -> frozenset[str]:
         """All abilities, as far as we know the report."""
         known = self._reported
-        if not abilities.session or known.session != abilities.session:
-            return abilities.named
-        return abilities.named | known.can
+        if known.can and known.session == abilities.session:
+            return abilities.named | known.can
+        return abilities.named
 
     def _learn_report(self, abilities: Abilities, snapshot: Snapshot) -> bool:
         """Remember the report of this snapshot; whether we can do the same as we knew."""
         if not abilities.session:
             return True
-        item, before = snapshot[keys.report(abilities.session)], self._able(abilities)
+        item, known = snapshot[keys.report(abilities.session)], self._reported
         revision = 0 if item is None else item.revision
-        if (self._reported.session, self._reported.revision) != (abilities.session, revision):
-            self._reported = _reported(abilities.session, item)
+        if known.revision == revision and known.session == abilities.session:
+            return True
+        before, self._reported = self._able(abilities), _reported(abilities.session, item)
         return self._able(abilities) == before
 
     def _heads(self, sets: Iterable[str], wanted: int = 1) -> list[Range]:

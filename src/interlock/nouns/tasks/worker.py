@@ -277,10 +277,14 @@ class WorkerLoop:
 
     def take_ahead(self) -> HeldClaim | None:
         """The next claim that the thread has not begun, if there is one; not one that is lost."""
-        with suppress(IndexError):
-            while (claim := self._handed.popleft()).lost():
-                claim.give_up()
-            return claim
+        while self._handed:
+            try:
+                claim = self._handed.popleft()
+            except IndexError:  # another thread was faster
+                break
+            if not claim.over_by_now():
+                return claim
+            claim.give_up()
         return None
 
     def release_ahead(self, kept: str) -> Op[None]:
