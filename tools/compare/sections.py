@@ -204,6 +204,7 @@ ALONE = Section(
     title="One process empties a queue of 1,000 tasks",
     peers=(
         claims.Interlock,
+        claims.InterlockAhead,
         claims.InterlockOneByOne,
         claims.InterlockInFlight,
         claims.BareSql,
