@@ -192,7 +192,7 @@ class StoreGone(StoreTrouble):
 
 
 class StoreAway(StoreTrouble):
-    """The engine does not answer: not running, frozen, or cut off."""
+    """The engine does not answer: not running, frozen, or cut off.  The call did nothing."""
 
     code = "store_away"
 

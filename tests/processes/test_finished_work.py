@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from tests.processes.helpers import until
@@ -16,11 +17,35 @@ from interlock import aio
 from interlock.aio_tasks import Claim as AsyncClaim
 from interlock.client_tasks import Claim
 from interlock.core.safe_text import foreign
-from interlock.errors import Lost, StoreTrouble
+from interlock.errors import Lost, OutcomeUnknown, StoreAway, StoreTrouble
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.nouns.tasks.task_view import TaskView
+from interlock.stores.sqlite.writer import WriteQueue
 from interlock.testing.servers import EtcdServer, GitHttpServer, RedisServer
 
-Engine = RedisServer | EtcdServer | GitHttpServer
+
+class HeldFile:
+    """A file whose turn to write another process keeps, as one that was stopped in a commit does."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._queue: WriteQueue | None = None
+
+    def url(self, _name: str) -> str:
+        return str(self._path)
+
+    def kill(self) -> None:
+        """Keep the turn."""
+        self._queue = WriteQueue(f"{self._path}-bells")
+        self._queue.enter()
+
+    def restart(self) -> None:
+        """Pass it on."""
+        if self._queue is not None:
+            self._queue.close()
+
+
+Engine = RedisServer | EtcdServer | GitHttpServer | HeldFile
 AnyClaim = Claim | AsyncClaim
 Finish = Callable[[AnyClaim], None]
 PATIENCE = 60.0
@@ -164,6 +189,17 @@ def run(form: Callable[..., object], url: str, finish: Finish) -> None:
 def test_work_that_is_finished_in_an_outage_is_not_done_again(
     server: Engine, form: Callable[..., object]
 ) -> None:
+    work_is_done_once(server, form)
+
+
+@pytest.mark.parametrize("form", [*BLOCKING, *ASYNC], ids=lambda form: form.__name__)
+def test_work_that_is_finished_while_a_file_is_held_up_is_not_done_again(
+    tmp_path: Path, form: Callable[..., object]
+) -> None:
+    work_is_done_once(HeldFile(tmp_path / "store.db"), form)
+
+
+def work_is_done_once(server: Engine, form: Callable[..., object]) -> None:
     url, outage = server.url("finished"), Outage(server)
     with interlock.connect(url, agent="boss", join=False) as boss:
         boss.tasks.publish("t", backoff=0)
@@ -203,3 +239,59 @@ def test_the_end_of_a_block_waits_until_the_claim_is_lost_and_no_longer(
         run(form, url, outage.finish)
     thread.join(PATIENCE)
     server.restart()
+
+
+@pytest.mark.proof_on("etcd")
+def test_work_that_was_called_lost_is_not_completed_later(server: Engine) -> None:
+    """The store is back when the error leaves the block, and would still take the end."""
+    url, outage = server.url("lost"), Outage(server)
+    with interlock.connect(url, agent="boss", join=False) as boss:
+        boss.tasks.publish("t", backoff=0)
+
+    async def program(fleet: aio.Fleet, finish: Finish) -> None:
+        async with fleet.tasks.hold() as claim:
+            finish(claim)
+            lease = claim.context.session_lease
+            assert lease is not None
+            lease.ends = -1e9
+            try:
+                await claim.conclude()
+            finally:
+                server.restart()
+
+    with pytest.raises(Lost):
+        run(program, url, outage.finish)
+    with interlock.connect(url, agent="boss", join=False) as boss:
+        verbs = {line.verb for line in boss.record.log(thing="task/t")}
+    assert "task.complete" not in verbs
+
+
+@pytest.mark.proof_on("etcd")
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_plain_call_says_whether_it_may_have_happened(
+    server: RedisServer | EtcdServer | GitHttpServer, *, frozen: bool
+) -> None:
+    """A server that is dead gets nothing; one that is frozen may carry it out later."""
+    if frozen and isinstance(server, GitHttpServer):
+        pytest.skip("git sends nothing to a server that did not show its branch")
+    url = server.url("plain")
+    with interlock.connect(agent="ada", store=opened(url, patience=0.3), ttl=TTL) as ada:
+        ada.tasks.publish("t", backoff=0)
+        claimed = ada.tasks.next()
+        assert isinstance(claimed, Claimed)
+        if frozen:
+            server.freeze()
+        else:
+            server.kill()
+            with pytest.raises(StoreTrouble):
+                ada.tasks.show("t")  # from here on the connection is known to be broken
+        with pytest.raises(OutcomeUnknown if frozen else StoreAway):
+            ada.tasks.complete("t", token=claimed.token)
+        if frozen:
+            server.thaw()
+        else:
+            server.restart()
+        with interlock.connect(url, agent="boss", join=False) as boss:
+            shown = boss.tasks.show("t")
+            assert isinstance(shown, TaskView)
+            assert shown.state in ({"running", "complete"} if frozen else {"running"})

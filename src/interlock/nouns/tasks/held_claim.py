@@ -361,6 +361,7 @@ class HeldClaim(HeldGrant):
                     outage.warn(trouble)
             while True:
                 if self.lost() or (not self.leases and clock() >= ends):
+                    self.give_up()  # else the end of its block would try it again
                     raise self.over()
                 yield Pause(self.context.runner.capabilities.allow(AGAIN))
                 if not self.context.store.outage or self.context.session_lease is None:
