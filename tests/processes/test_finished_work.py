@@ -25,7 +25,7 @@ from interlock.testing.servers import EtcdServer, GitHttpServer, RedisServer
 
 
 class HeldFile:
-    """A file whose turn to write another process keeps, as one that was stopped in a commit does."""
+    """A file whose turn to write another process keeps, as one that is stopped does."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -37,6 +37,16 @@ def test_nothing_says_what_is_missing_and_how_to_take_it(ada: Shell) -> None:
     assert ada.run(*shlex.split(act)[1:]).status == 0
 
 
+def test_the_remedy_of_nothing_names_what_the_session_can_too(ada: Shell) -> None:
+    """A call that names abilities has these alone."""
+    me = joined(ada, "--can", "rust")
+    ada.run("task", "add", "t1", "--requires", "gpu,rust")
+    said = ada.run("task", "next", *me).out
+    assert "what is ready requires gpu; if you can: " in said
+    act = said.partition("if you can: ")[2].partition(";")[0]
+    assert ada.json(*shlex.split(act)[1:], *me)[1]["task"] == "t1"
+
+
 def test_both_remedies_of_health_move_the_task(ada: Shell) -> None:
     me = joined(ada)
     for task in ("t1", "t2"):

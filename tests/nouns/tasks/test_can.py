@@ -86,7 +86,7 @@ def test_nothing_names_the_abilities_that_are_missing_for_what_is_ready(ada: Cli
     ada.run(ada.agents.status(can=["rust"]))
     found = ada.run(ada.tasks.next())
     assert isinstance(found, NoTask)
-    assert found.missing == ("gpu",), "t2 is not ready"
+    assert (found.can, found.missing) == (("rust",), ("gpu",)), "t2 is not ready"
     assert "requires gpu" in found.reason
 
 
@@ -116,7 +116,7 @@ def test_nothing_names_a_task_that_rests(ada: Client) -> None:
 def test_nothing_at_all_names_nothing(ada: Client) -> None:
     found = ada.run(ada.tasks.next())
     assert isinstance(found, NoTask)
-    assert (found.missing, found.soonest, found.begins_in) == ((), "", None)
+    assert (found.can, found.missing, found.soonest, found.begins_in) == ((), (), "", None)
 
 
 def test_two_workers_of_one_session_report_what_both_can() -> None:

@@ -31,6 +31,7 @@ DUE = 16
 def explained(runner: Runner, abilities: Abilities, found: NoTask) -> Op[NoTask]:
     """The same outcome, with the abilities that are missing, and with what is ready next."""
     able = yield from all_abilities(abilities)
+    found = replace(found, can=tuple(sorted(able)))
     sets, due = Range(keys.SETS, limit=SETS), Range(keys.DUE, limit=DUE)
     first: Snapshot = yield Read(sets, due)
     lacking = _lacking(first.ranges[sets], able)

@@ -97,9 +97,9 @@ class TaskDeadlock(outcomes.Deadlock, frozen=True, kw_only=True, tag="deadlock")
 class NoTask(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
     """There is nothing to claim: no ready task that you can do, or the named task has ended.
 
-    Of the next task, ``missing`` are the abilities that ready tasks require and you do not have;
-    ``soonest`` is the task that may begin next, or the schedule that publishes it, in ``begins_in``
-    seconds.
+    Of the next task, ``can`` is what you can do, as the call or your session says; ``missing`` are
+    the abilities that ready tasks require and you do not have; ``soonest`` is the task that may
+    begin next, or the schedule that publishes it, in ``begins_in`` seconds.
     """
 
     own_words = ("reason",)
@@ -107,6 +107,7 @@ class NoTask(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
     reason: str
     task: str = ""
     state: State | Literal["unknown", ""] = ""
+    can: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     soonest: str = ""
     begins_in: float | None = None

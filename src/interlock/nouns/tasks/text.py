@@ -103,8 +103,8 @@ def _deadlock(outcome: task_outcomes.TaskDeadlock, paint: Paint) -> str:
 def _nothing(outcome: task_outcomes.NoTask, paint: Paint) -> str:
     head = f"{paint('yellow', 'nothing')} {outcome.task}".rstrip()
     known = outcome.task and outcome.state != "unknown"
-    able = ",".join(outcome.missing)
-    then = f"; if you can: interlock task next --can {quote(able)}" if able else ""
+    able = ",".join((*outcome.can, *outcome.missing))  # what a call names is all that it can do
+    then = f"; if you can: interlock task next --can {quote(able)}" if outcome.missing else ""
     return f"{head}: {outcome.reason}{then}" + ("" if known else "; see 'interlock task list'")
 
 
