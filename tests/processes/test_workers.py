@@ -15,6 +15,7 @@ import interlock
 from interlock import guard
 from interlock.core import keys
 from interlock.errors import StoreBusy
+from interlock.nouns.tasks.task_outcomes import Claimed
 from interlock.nouns.tasks.task_reader import decode_claim, decode_status
 from interlock.stores import is_network
 from interlock.stores.sqlite import SQLiteStore
@@ -109,6 +110,44 @@ def test_the_task_of_a_killed_worker_is_done_by_another_once(url: str, crew: Pro
         assert bob.remaining_lines() == ["over SIGTERM"]
         told = ["published", "claimed", "reclaimed", "claimed", "completed"]
         assert events(fleet, "t1") == told
+
+
+def test_a_loop_that_is_killed_after_a_block_loses_no_finished_work(
+    url: str, crew: ProcessGroup
+) -> None:
+    no_finished_work_is_lost(url, crew, "kill", most=1)
+
+
+@pytest.mark.parametrize(("how", "most"), [("exit", 1), ("exec", 1), ("close", 0), ("break", 0)])
+def test_a_loop_that_ends_after_a_block_loses_no_finished_work(
+    path: str, crew: ProcessGroup, how: str, most: int
+) -> None:
+    no_finished_work_is_lost(path, crew, how, most)
+
+
+def no_finished_work_is_lost(url: str, crew: ProcessGroup, how: str, most: int) -> None:
+    """A loop that ends after four blocks leaves so many claims at most that it did not begin."""
+    tasks = [f"t{number}" for number in range(6)]
+    with interlock.connect(url, agent="boss") as fleet:
+        for task in tasks:
+            fleet.tasks.publish(task, backoff=0)
+        ada = crew.start("end_after", url, "ada", store_times(url).at_least(2.0), 4, how)
+        done = [ada.read_line().removeprefix("done ") for _ in range(4)]
+        if how == "kill":
+            ada.died()
+        else:
+            ada.finish()
+        now = {task: state(fleet, task) for task in tasks}
+        assert {now[task] for task in done} == {"complete"}
+        left = [task for task in tasks if now[task] == "running"]
+        assert len(left) <= most
+        while len(done) < len(tasks):
+            claimed = fleet.tasks.next(wait=60)
+            assert isinstance(claimed, Claimed), claimed
+            assert claimed.attempt == (2 if claimed.task in left else 1)
+            assert fleet.tasks.complete(claimed.task, token=claimed.token)
+            done.append(claimed.task)
+        assert sorted(done) == tasks, "each once"
 
 
 def test_one_of_two_workers_gets_a_task_when_its_gate_opens(url: str, crew: ProcessGroup) -> None:

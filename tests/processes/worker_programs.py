@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 import sys
 import time
 
@@ -85,6 +87,29 @@ def toil(url: str, agent: str, session: str, ttl: str) -> None:
             else:
                 say(claim.ended, claim.task, claim.lost)
         say("over", worker.stopped)
+
+
+def end_after(url: str, agent: str, session: str, blocks: str, how: str) -> None:
+    """Leave a plain loop right after so many blocks: at once, or as a program should."""
+    with interlock.connect(url, agent=agent, ttl=float(session)) as fleet:
+        for number, claim in enumerate(fleet.tasks.work(), 1):
+            with claim:
+                pass
+            say("done", claim.task)
+            if number < int(blocks):
+                continue
+            match how:
+                case "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                case "exit":
+                    os._exit(0)
+                case "exec":
+                    os.execv(sys.executable, [sys.executable, "-c", ""])  # noqa: S606 - as a user does
+                case "close":
+                    fleet.close()
+                    return
+                case _:
+                    break
 
 
 def hold(url: str, agent: str, session: str, lock: str) -> None:
