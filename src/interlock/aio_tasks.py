@@ -59,9 +59,10 @@ class Tasks(TaskCalls[Awaiting]):
     ) -> Worker:
         """Claim one task after the other: ``async for claim in fleet.tasks.work(can=["rust"]):``.
 
-        Use ``async with claim:`` in the body: its end completes the task; an exception fails the
-        attempt and is logged, and the loop continues.  A claim that is neither entered nor settled
-        is never completed: its attempt fails when the loop continues or ends.  With a
+        Use ``async with claim:`` in the body: its end completes the task.  Code after the block
+        runs even if its body raised: the exception fails the attempt, is logged, and does not leave
+        the block; ``claim.ended`` says how the task ended.  A claim that is neither entered nor
+        settled is never completed: its attempt fails when the loop continues or ends.  With a
         ``concurrency`` above one the loop continues while fewer claims than that are open: start an
         asyncio task for each.  After SIGTERM, SIGINT, a stop message or ``worker.stop()`` the
         worker finishes its open claims and claims no more; a second signal, or a second message,

@@ -65,12 +65,12 @@ class Tasks(TaskCalls[Blocking]):
     ) -> Worker:
         """Claim one task after the other: ``for claim in fleet.tasks.work(can=["rust"]):``.
 
-        Use ``with claim:`` in the body: its end completes the task; an exception fails the attempt
-        and is logged, and the loop continues, so code after the block runs, too: ``claim.ended``
-        says how the task ended.  The task has ended when the block is over.  In a loop that goes on
-        at once the same commit claims the next task, which is released again if the loop is left,
-        or does something else for a tenth of a second.  A claim that is neither entered nor settled
-        is never completed: its attempt fails when the loop continues or ends.
+        Use ``with claim:`` in the body: its end completes the task.  Code after the block runs even
+        if its body raised: the exception fails the attempt, is logged, and does not leave the
+        block; ``claim.ended`` says how the task ended.  It has ended when the block is over.  In a
+        loop that goes on at once the same commit claims the next task, which is released again if
+        the loop is left, or does something else for a tenth of a second.  A claim that is neither
+        entered nor settled is never completed: its attempt fails when the loop continues or ends.
         With ``ahead``, of at most 16, so many tasks are claimed and ended together if they take a
         fraction of a millisecond each.  A worker that is killed then leaves up to so many finished
         tasks, which are done again, and as many that it did not begin, each until the session
