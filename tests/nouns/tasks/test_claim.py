@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.errors import Lost, StoreAway, StoreTrouble, Unavailable
+from interlock.errors import Lost, StoreAway, Unavailable
 from interlock.nouns.grants import lock
 from interlock.nouns.grants.held_grant import take
 from interlock.nouns.grants.lock import LockTarget
@@ -33,6 +33,13 @@ def stage() -> Testbed:
 
 def hold(client: Client, task: str, ttl: float | None = None, wait: float = 0) -> HeldClaim:
     return client.run(claim_for_block(client.context, task, ttl=ttl, wait=wait))
+
+
+def impatient(stage: Testbed) -> Client:
+    """A client that does not wait for a store that is away."""
+    ada = stage.client("ada")
+    ada.context.no_retry = True
+    return ada
 
 
 def published(client: Client, task: str = "t1") -> str:
@@ -217,8 +224,10 @@ def test_a_completion_that_meets_trouble_is_said_and_can_be_tried_again(stage: T
     assert isinstance(ada.run(working.complete("result")), task_outcomes.TaskCompleted)
 
 
-def test_a_block_that_cannot_complete_raises_and_its_task_goes_back(stage: Testbed) -> None:
-    ada = stage.client("ada")
+def test_without_retries_a_block_that_cannot_complete_raises_and_its_task_goes_back(
+    stage: Testbed,
+) -> None:
+    ada = impatient(stage)
     working = hold(ada, published(ada))
     while_away(ada, working.end(None))
     assert working.lost()
@@ -241,8 +250,10 @@ def test_work_that_was_done_is_completed_by_the_end_of_its_block(
     assert (shown.state, shown.result) == ("complete", {"pull": 7})
 
 
-def test_work_that_was_done_is_given_back_if_the_trouble_lasts(stage: Testbed) -> None:
-    ada = stage.client("ada")
+def test_without_retries_work_that_was_done_is_given_back_if_the_trouble_lasts(
+    stage: Testbed,
+) -> None:
+    ada = impatient(stage)
     working = hold(ada, published(ada))
     while_away(ada, working.complete())
     end = Stepper(working.end(CUT_OFF), ada.store, ada.clock)
@@ -252,27 +263,41 @@ def test_work_that_was_done_is_given_back_if_the_trouble_lasts(stage: Testbed) -
     assert (status(stage).state, status(stage).attempts) == ("pending", 0)
 
 
-def test_what_was_not_to_be_completed_is_given_back_by_the_end_of_its_block(stage: Testbed) -> None:
+@pytest.mark.parametrize(("retry", "state"), [(True, "pending"), (False, "failed")])
+@pytest.mark.parametrize("error", [None, CUT_OFF])
+def test_a_failure_that_met_trouble_is_repeated_by_the_end_of_its_block_in_its_words(
+    stage: Testbed, *, retry: bool, state: str, error: StoreAway | None
+) -> None:
     ada = stage.client("ada")
     working = hold(ada, published(ada))
-    while_away(ada, working.fail("no such branch"))
-    with pytest.raises(StoreTrouble, match="task t1 was not settled and goes back: cut off"):
-        ada.run(working.end(None))
-    ada.run(ada.context.keeper.beat())
-    assert (status(stage).state, status(stage).attempts) == ("pending", 0)
+    while_away(ada, working.fail("no such branch", retry=retry))
+    ada.run(working.end(error))
+    found = status(stage)
+    assert (found.state, found.attempts, found.reason) == (state, 1, "no such branch")
 
 
-def test_a_failure_that_could_not_be_said_is_not_said_in_other_words(stage: Testbed) -> None:
+def test_a_block_that_meets_trouble_at_its_end_waits_and_completes_its_task(
+    stage: Testbed,
+) -> None:
     ada = stage.client("ada")
     working = hold(ada, published(ada))
-    while_away(ada, working.fail("no such branch", retry=False))
-    ada.run(working.end(CUT_OFF))
-    ada.run(ada.context.keeper.beat())
-    assert (status(stage).state, status(stage).reason) == ("pending", "")
+    Stepper(working.end(None), ada.store, ada.clock).interrupt(CUT_OFF).result()
+    assert (working.ended, status(stage).state) == ("completed", "complete")
+
+
+def test_a_block_whose_claim_runs_out_in_an_outage_raises_lost(stage: Testbed) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob", ttl=600.0)
+    working = hold(ada, published(ada))
+    end = Stepper(working.end(None), ada.store, ada.clock)
+    stage.clock.advance(30.1)
+    with pytest.raises(Lost):
+        end.interrupt(CUT_OFF).result()
+    assert working.ended == "lost"
+    assert isinstance(bob.run(bob.tasks.claim("t1")), task_outcomes.Claimed)
 
 
 def test_what_is_owed_does_not_release_somebody_elses_claim(stage: Testbed) -> None:
-    ada, bob = stage.client("ada"), stage.client("bob", ttl=600.0)
+    ada, bob = impatient(stage), stage.client("bob", ttl=600.0)
     while_away(ada, hold(ada, published(ada)).end(None))
     stage.clock.advance(30.1)
     assert isinstance(bob.run(bob.tasks.claim("t1")), task_outcomes.Claimed)
