@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from interlock.clock import Clock, SystemClock
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
-from interlock.errors import InterlockError, OutcomeUnknown, StoreBusy
+from interlock.errors import InterlockError, OutcomeUnknown, StoreAway, StoreBusy
 from interlock.runtime.attempt import (
     ALIVE,
     ENTRIES_BETWEEN_CHECKS,
@@ -403,6 +403,8 @@ class Runner:
                 if needs_link(attempt.decision):
                     key = keys.refusal_slot(self.random_below(SLOTS))
                     attempt = with_link(attempt, (yield Read(key)), key, actor)
+            except (StoreAway, OutcomeUnknown):
+                raise
             except InterlockError:
                 if not guessed and not hope:
                     raise

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from interlock.clock import Clock
 from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy, StoreMoved
 from interlock.runtime.attempt import Chain, Draft
-from interlock.steps import Commit, Op, Pause, Read
+from interlock.steps import CALL, Commit, Op, Pause, Read, restart_call
 from interlock.store import LOG, VOID, Capabilities, Committed, Conflict, Item, void
 
 ATTEMPTS = 8
@@ -58,6 +58,7 @@ class Settling:
         finally:
             if not settled:
                 self.leave_unsettled(draft)
+            restart_call()
         item = answer.items.get(LOG + draft.txn.id)
         happened = _happened(answer, item)
         (self._chain.advance if happened else self._chain.give_back)(draft)
@@ -102,11 +103,11 @@ class Settling:
         self, txn: str, sent: float
     ) -> Op[tuple[Committed | Conflict, BaseException | None]]:
         """Commit a void in the place of an entry; the answer, and an interrupt that came."""
-        patience = self._capabilities.allow(PATIENCE)
-        ends = min(self._clock.monotonic() + patience, sent + LATEST)
+        ends = self._clock.monotonic() + self._patience()
         interrupt: BaseException | None = None
         for number in range(ATTEMPTS):
-            if self._clock.monotonic() > ends:
+            now = self._clock.monotonic()
+            if now > sent + LATEST or (number and now > ends):
                 break
             try:
                 answer: Committed | Conflict = yield Commit(void(txn))
@@ -131,6 +132,11 @@ class Settling:
         raise interrupt or OutcomeUnknown(
             "the store stopped answering; look before you repeat this", txn
         )
+
+    def _patience(self) -> float:
+        """Seconds for settling: what is left of the time of the call."""
+        call, patience = CALL.get(), self._capabilities.allow(PATIENCE)
+        return patience if call is None else min(patience, call.left())
 
     def _pause(self, number: int) -> Op[BaseException | None]:
         """Wait for a moment; an interrupt is returned, not raised."""

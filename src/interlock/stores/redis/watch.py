@@ -146,9 +146,10 @@ class RedisWatch:
         if self._subscription is None:
             self._behind = True
             if ends is None or ends > now:
+                within = self._store.reply_within()
                 self._subscription = yield _Either(
-                    lambda transport: BlockingSubscription.join(transport, self.channels),
-                    lambda transport: transport.loops().join(self.channels),
+                    lambda transport: BlockingSubscription.join(transport, self.channels, within),
+                    lambda transport: transport.loops().join(self.channels, within),
                 )
         if self._behind or now >= self._due:
             found = yield from self._look()
@@ -311,9 +312,11 @@ class BlockingSubscription:
         self.silence = Silence(transport, time.monotonic())
 
     @classmethod
-    def join(cls, transport: RedisTransport, channels: tuple[bytes, ...]) -> BlockingSubscription:
+    def join(
+        cls, transport: RedisTransport, channels: tuple[bytes, ...], within: float
+    ) -> BlockingSubscription:
         """Listen on these channels: it gets everything that is published from now on."""
-        subscription = transport.idle_subscription() or cls(transport, transport.dial())
+        subscription = transport.idle_subscription() or cls(transport, transport.dial(within))
         try:
             subscription.listen(channels)
         except BaseException as error:
