@@ -169,10 +169,27 @@ class BusTrouble(InterlockError):
 
 
 class StoreTrouble(InterlockError):
-    """The store cannot answer."""
+    """The store cannot answer.
+
+    `pending` is true, and the message says so, if this client still has to release what the call
+    may hold.
+    """
 
     code = "store"
     http_status = 503
+    pending = False
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if not self.pending:
+            return text
+        return f"{text}; a release is pending: this client sends it when the store answers"
+
+
+def note_pending(error: BaseException) -> None:
+    """Note in the error of a call that a release is pending."""
+    if isinstance(error, StoreTrouble):
+        error.pending = True
 
 
 class StoreMissing(StoreTrouble):

@@ -35,6 +35,7 @@ from interlock.errors import (
     StoreTrouble,
     Unavailable,
     Unproven,
+    note_pending,
 )
 from interlock.nouns.grants.handover import Handover, PendingRelease
 from interlock.nouns.grants.held_grant import WAITED, HeldGrant, deadlocked
@@ -377,8 +378,9 @@ class HeldClaim(HeldGrant):
         """Settle it; if that raises, give it up."""
         try:
             yield from op
-        except BaseException:
+        except BaseException as error:
             self.give_up()
+            note_pending(error)
             raise
 
     def _settle(
