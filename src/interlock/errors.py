@@ -186,12 +186,6 @@ class StoreTrouble(InterlockError):
         return f"{text}; a release is pending: this client sends it when the store answers"
 
 
-def note_pending(error: BaseException) -> None:
-    """Note in the error of a call that a release is pending."""
-    if isinstance(error, StoreTrouble):
-        error.pending = True
-
-
 class StoreMissing(StoreTrouble):
     """No store here, or none was named."""
 
@@ -303,3 +297,9 @@ class OutcomeUnknown(StoreTrouble):
     def __init__(self, message: str, txn: str) -> None:
         super().__init__(message)
         self.txn = txn
+
+
+def note_pending(error: BaseException) -> None:
+    """Note in the error of a call that met an outage that a release is pending."""
+    if isinstance(error, StoreAway | OutcomeUnknown) and not isinstance(error, StoreMoving):
+        error.pending = True

@@ -50,7 +50,7 @@ def test_a_call_with_little_time_leaves_the_others_of_its_loop_their_answers(
         hasty = asyncio.ensure_future(transport.call_async(pack(("BLPOP", "none", "1")), 0.05))
         await asyncio.sleep(0)
         others = [transport.call_async(pack(("ECHO", f"{number}"))) for number in range(3)]
-        with pytest.raises(Unanswered, match="0.05 s"):
+        with pytest.raises(Unanswered, match="within"):
             await hasty
         assert await asyncio.gather(*others) == [b"0", b"1", b"2"]
 

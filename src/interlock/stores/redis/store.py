@@ -71,7 +71,7 @@ from interlock.stores.redis.scripts import (
     pack,
     packed_commit,
 )
-from interlock.stores.redis.server import ServerFacts, findings, info
+from interlock.stores.redis.server import ServerFacts, caution, findings, info
 from interlock.stores.redis.transport import RedisTransport
 from interlock.stores.redis.watch import RedisWatch
 
@@ -121,6 +121,11 @@ class RedisStore(NetworkStore):
     def life(self) -> str:
         """Which start of which server answered last; empty before the first."""
         return "" if self.server is None else self.server.life
+
+    @property
+    def caution(self) -> str:
+        """What to know before agents rely on the durability."""
+        return "" if self.server is None else caution(self.server, self.where)
 
     @property
     def away(self) -> float | None:
