@@ -237,7 +237,7 @@ class RedisStore(NetworkStore):
             raise self.unknown_outcome(error, txn.id, sent) from error
         except (Unsent, NoScript, RequestTooLate, StoreMoved, StoreRefused):
             return await drive_async(self._commit(txn), self.transport)  # nothing happened
-        if self._away is not None:
+        if self.away is not None:  # noted in the meantime
             self.note_answer()
         return self._answer(txn, answer)
 
