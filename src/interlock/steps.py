@@ -88,6 +88,12 @@ class CallTime(Struct, gc=False):
         self.began = time.monotonic()
         self.ends = inf
 
+    def gives_up(self, since: float, patience: float) -> float:
+        """When it gives up on a store that does not answer since then: no repetition after it."""
+        self.ends = min(self.ends, max(self.began, since) + patience)
+        # An outage that begins at the end of a wait may be a short one.
+        return min(self.ends, self.until + UNDER_WAY, max(self.until, since + UNDER_WAY))
+
     def left(self) -> float:
         """Seconds until nothing is waited for any more, not even an answer that is under way."""
         return min(self.ends, self.until + UNDER_WAY) - time.monotonic()
@@ -97,8 +103,9 @@ CALL: ContextVar[CallTime | None] = ContextVar("interlock_call", default=None)
 
 
 def restart_call() -> None:
-    """The call that is being driven has its full time again, if there is one."""
-    if (call := CALL.get()) is not None:
+    """The call that is being driven has its full time again, if there is one with less."""
+    call = CALL.get()
+    if call is not None and call.ends < inf:
         call.restart()
 
 

@@ -14,6 +14,7 @@ commit.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from interlock.clock import Clock
@@ -103,7 +104,7 @@ class Settling:
         self, txn: str, sent: float
     ) -> Op[tuple[Committed | Conflict, BaseException | None]]:
         """Commit a void in the place of an entry; the answer, and an interrupt that came."""
-        ends = self._clock.monotonic() + self._patience()
+        ends = self._ends(sent)
         interrupt: BaseException | None = None
         for number in range(ATTEMPTS):
             now = self._clock.monotonic()
@@ -114,7 +115,7 @@ class Settling:
             except OutcomeUnknown:
                 interrupt = (yield from self._pause(number + 1)) or interrupt
                 continue
-            except StoreAway:
+            except (StoreAway, StoreBusy):
                 break
             except StoreMoved:  # nothing can be committed there any more: a read settles it
                 item = (yield Read(LOG + txn))[LOG + txn]
@@ -133,10 +134,14 @@ class Settling:
             "the store stopped answering; look before you repeat this", txn
         )
 
-    def _patience(self) -> float:
-        """Seconds for settling: what is left of the time of the call."""
-        call, patience = CALL.get(), self._capabilities.allow(PATIENCE)
-        return patience if call is None else min(patience, call.left())
+    def _ends(self, sent: float) -> float:
+        """When settling gives up: with the call, of which the request has used some time."""
+        now = self._clock.monotonic()
+        patience = max(0.0, sent + self._capabilities.allow(PATIENCE) - now)
+        if (call := CALL.get()) is not None:
+            call.ends = min(call.ends, time.monotonic() + patience)
+            patience = min(patience, call.left())
+        return now + patience
 
     def _pause(self, number: int) -> Op[BaseException | None]:
         """Wait for a moment; an interrupt is returned, not raised."""

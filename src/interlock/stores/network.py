@@ -30,7 +30,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from interlock.descriptors import are_free, out_of_descriptors
 from interlock.errors import OutcomeUnknown, StoreAway, StoreClosed, StoreMoved
-from interlock.steps import CALL, UNDER_WAY, Op, Pause, drive, drive_async, restart_call
+from interlock.steps import CALL, Op, Pause, drive, drive_async, restart_call
 from interlock.store import (
     Answer,
     Capabilities,
@@ -237,8 +237,7 @@ class NetworkStore:
             else:
                 if self._away is not None:
                     self.note_answer()
-                if delays is not None:
-                    restart_call()
+                restart_call()
                 return answer
             if once is not None and isinstance(trouble, Unanswered):
                 raise self.unknown_outcome(trouble, once, sent) from trouble
@@ -266,10 +265,7 @@ class NetworkStore:
         call = CALL.get()
         if call is None:
             return sent + self.patience
-        since = sent if self._away is None else self._away[0]
-        call.ends = max(call.began, since) + self.patience
-        # An outage that begins at the end of a wait may be a short one.
-        return min(call.ends, call.until + UNDER_WAY, max(call.until, since + UNDER_WAY))
+        return call.gives_up(sent if self._away is None else self._away[0], self.patience)
 
     def unknown_outcome(self, error: Unanswered, txn: str, sent: float) -> OutcomeUnknown:
         """The error of a commit that was sent at a moment and not answered."""

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 from hiredis import ProtocolError, ReplyError
 
 from interlock.errors import StoreClosed, StoreMoved
-from interlock.steps import Op, Pause, drive, drive_async
+from interlock.steps import Op, Pause, drive, drive_async, restart_call
 from interlock.store import LOG, Change, Resync
 from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
 from interlock.stores.redis.scripts import SINCE, changes, pack
@@ -136,6 +136,7 @@ class RedisWatch:
             else:
                 if self._store.away is not None:
                     self._store.note_answer()
+                restart_call()
             if found or (ends is not None and time.monotonic() >= ends):
                 return found
         raise StoreClosed("this watch was closed; open another")
