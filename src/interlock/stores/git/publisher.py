@@ -30,7 +30,7 @@ from interlock.stores.network import pauses
 
 T = TypeVar("T")
 
-_LEAST = 10
+_LEAST = 4
 """The part of the time for an answer that a request has at the end of its call."""
 _LATELY, _LONGEST_NOTE = 30.0, 1000
 _SETTLE = "Settle a push without an answer"
@@ -226,7 +226,9 @@ class Publisher:
                 return answer
 
     def _limit(self, ends: float) -> float:
-        """Seconds for a request: not beyond the time of its call, but some time in any case."""
+        """Seconds for a request: in an outage not beyond the time of its call, but some."""
+        if self._away is None:
+            return self._reply
         return min(self._reply, max(self._reply / _LEAST, ends - time.monotonic()))
 
     def _noted(self) -> tuple[float, str] | None:
