@@ -229,11 +229,15 @@ class NetworkStore:
         """
         sent = time.monotonic()
         delays: Iterator[float] | None = None
+        telling: Unanswered | Unsent | None = None
         while True:
+            within = self.reply_within()
             try:
-                answer = yield SendRequest(request, self.reply_within())
+                answer = yield SendRequest(request, within)
             except (Unanswered, Unsent) as error:
                 trouble: Unanswered | Unsent = error
+                if telling is None or within == REPLY:  # what had little time says little
+                    telling = error
             else:
                 if self._away is not None:
                     self.note_answer()
@@ -249,7 +253,7 @@ class NetworkStore:
             delay = next(delays)
             if time.monotonic() + delay > self.gives_up(sent):
                 restart_call()
-                raise self.away_error(trouble) from trouble
+                raise self.away_error(telling) from trouble
             yield Pause(delay)
 
     def reply_within(self) -> float:

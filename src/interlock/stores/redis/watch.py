@@ -121,12 +121,16 @@ class RedisWatch:
     def _take(self, timeout: float | None) -> Op[list[Change | Resync]]:
         ends = None if timeout is None else time.monotonic() + timeout
         delays = pauses()
+        telling: Unsent | Unanswered | None = None
         while not self._closed:
+            within = self._store.reply_within()
             try:
                 found = yield from self._next(ends)
             except (Unsent, Unanswered) as error:
                 self._leave(well=False)
-                yield from self._wait(error, next(delays), ends)
+                if telling is None or within == REPLY:  # what had little time says little
+                    telling = error
+                yield from self._wait(telling, next(delays), ends)
                 found = []
             except BaseException as error:
                 self._leave(well=False)  # it may be in the middle of a message
