@@ -59,7 +59,7 @@ class Publisher:
         self._repository = repository
         self._reply = reply
         self._note = note
-        """The file in which the processes of this host tell each other of an outage."""
+        """The file in which the processes of this host note an outage for each other."""
         self._began = 0.0
         """When the last request began."""
         self._away: tuple[float, str] | None = None

@@ -421,17 +421,20 @@ class Repository:
 
     def damaged(self, why: str) -> StoreDamaged:
         """The error of a branch that git cannot read at the remote."""
-        ref, place = self.address.ref, shlex.quote(self.address.file)
+        ref, place = self.address.ref, self.address.file
         remove = f"git update-ref -d {ref} || rm {ref}"
         said = f"the branch {self.address.branch} of {self.shown} is damaged ({why}); "
         if not self.known:
             return StoreDamaged(said + "run a command on a host that has seen it: that says more")
-        if not self.address.file:
+        if not place:
             return StoreDamaged(
                 f"{said}in the folder of the repository on its server: {remove}; then put the"
                 f" branch back: {self.way()}"
             )
-        remove = f"(git --git-dir={place} update-ref -d {ref} || rm {place}/{ref})"
+        remove = (
+            f"(git --git-dir={shlex.quote(place)} update-ref -d {shlex.quote(ref)}"
+            f" || rm {shlex.quote(f'{place}/{ref}')})"
+        )
         return StoreDamaged(f"{said}put it back: {remove} && {self.way()}")
 
     def way(self, commit: str = HEAD) -> str:
