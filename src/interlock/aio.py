@@ -37,7 +37,7 @@ from interlock.runtime import callers
 from interlock.runtime.calls import Awaiting, Calls, driven
 from interlock.runtime.given import Given
 from interlock.runtime.keeper import LOOK
-from interlock.steps import Op, drive_async
+from interlock.steps import CALL, Op, drive_apart, drive_async
 from interlock.store import Store
 
 if TYPE_CHECKING:
@@ -387,13 +387,13 @@ class Fleet(FleetProperties[Awaiting]):
 
         if self._looking is None:
             op = OutsidePoller(self.context).run(patient=True)
-            self._looking = asyncio.create_task(drive_async(op, self.context.store))
+            self._looking = asyncio.create_task(drive_apart(op, self.context.store))
 
     def keep_doing(self, name: str, work: Callable[[Callable[[], bool]], Op[None]]) -> None:
         """Do this in a background task of that name until the client is closed."""
         if name not in self._doing:
             op = work(lambda: self._closed)
-            self._doing[name] = asyncio.create_task(drive_async(op, self.context.store))
+            self._doing[name] = asyncio.create_task(drive_apart(op, self.context.store))
 
     def _wake(self) -> None:
         """Wake the keeper from any thread."""
@@ -409,6 +409,7 @@ class Fleet(FleetProperties[Awaiting]):
             self.keep()
 
     async def _beat(self) -> None:
+        CALL.set(None)  # it outlives the call that starts it
         keeper = self.context.keeper
         pause = 0.0
         while not self._closed:

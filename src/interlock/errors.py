@@ -169,10 +169,21 @@ class BusTrouble(InterlockError):
 
 
 class StoreTrouble(InterlockError):
-    """The store cannot answer."""
+    """The store cannot answer.
+
+    `pending` is true, and the message says so, if this client still has to release what the call
+    may hold.
+    """
 
     code = "store"
     http_status = 503
+    pending = False
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if not self.pending:
+            return text
+        return f"{text}; a release is pending: this client sends it when the store answers"
 
 
 class StoreMissing(StoreTrouble):
@@ -286,3 +297,9 @@ class OutcomeUnknown(StoreTrouble):
     def __init__(self, message: str, txn: str) -> None:
         super().__init__(message)
         self.txn = txn
+
+
+def note_pending(error: BaseException) -> None:
+    """Note in the error of a call that met an outage that a release is pending."""
+    if isinstance(error, StoreAway | OutcomeUnknown) and not isinstance(error, StoreMoving):
+        error.pending = True

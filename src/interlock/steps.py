@@ -6,13 +6,18 @@ on the object of the operation: a store for a service, a connection for an engin
 ``On`` takes a whole operation to another store, as one step: a swarm has its home and a bus.
 An exception (also a cancellation) is thrown into the operation at the step where it occurred, so
 that the operation can clean up with further steps.
+
+``CALL`` is the time of the call that is being driven: all its requests share one limit while the
+store does not answer, the settling of an unknown outcome included.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -60,6 +65,64 @@ class Step(Protocol):
 Op: TypeAlias = Generator[Step, Any, T]
 
 
+UNDER_WAY = 4.0
+"""Seconds beyond its limit for which a wait waits for a request that is under way then."""
+
+
+class CallTime(Struct, gc=False):
+    """The time of one call.
+
+    began    when it began
+    until    when its wait ends, if it waits
+    ends     when it gives up, while a store does not answer
+    over     whether it has ended: a task or a thread that it started may still see this
+    """
+
+    began: float
+    until: float = inf
+    ends: float = inf
+    over: bool = False
+
+    def restart(self) -> None:
+        """A store answered, or was given up: an operation that goes on has its full time again."""
+        self.began = time.monotonic()
+        self.ends = inf
+
+    def gives_up(self, since: float, patience: float) -> float:
+        """When it gives up on a store that does not answer since then: no repetition after it."""
+        self.ends = min(self.ends, max(self.began, since) + patience)
+        # An outage that begins at the end of a wait may be a short one.
+        return min(self.ends, self.until + UNDER_WAY, max(self.until, since + UNDER_WAY))
+
+    def left(self) -> float:
+        """Seconds until nothing is waited for any more, not even an answer that is under way."""
+        return min(self.ends, self.until + UNDER_WAY) - time.monotonic()
+
+
+CALL: ContextVar[CallTime | None] = ContextVar("interlock_call", default=None)
+
+
+def restart_call() -> None:
+    """The call that is being driven has its full time again, if there is one with less."""
+    call = CALL.get()
+    if call is not None and call.ends < inf:
+        call.restart()
+
+
+@contextmanager
+def wait_limit(seconds: float) -> Iterator[None]:
+    """The call that is being driven is a wait of so long."""
+    call = CALL.get()
+    if call is None:
+        yield
+        return
+    before, call.until = call.until, min(call.until, time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        call.until = before
+
+
 class Pause:
     """Wait for a moment, so that other clients get through."""
 
@@ -86,28 +149,39 @@ def drive(op: Op[T], on: object) -> T:
     """
     answer: Any = None
     struck: BaseException | None = None
-    while True:
-        try:
-            while True:
-                step = op.send(answer) if struck is None else op.throw(struck)
-                answer, struck = None, None
-                try:
-                    answer = step.perform(on)
-                except BaseException as error:  # noqa: BLE001 - the operation decides
-                    struck = named(error)
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
-        except BaseException as error:
-            if getattr(op, "gi_frame", None) is None:  # it is over: the error is its own
-                if is_refused(error):
-                    raise named(error) from error
-                raise
-            struck = error
+    token, call = None, CALL.get()
+    if call is None or call.over:
+        token = CALL.set(call := CallTime(time.monotonic()))
+    try:
+        while True:
+            try:
+                while True:
+                    step = op.send(answer) if struck is None else op.throw(struck)
+                    answer, struck = None, None
+                    try:
+                        answer = step.perform(on)
+                    except BaseException as error:  # noqa: BLE001 - the operation decides
+                        struck = named(error)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
+            except BaseException as error:
+                if getattr(op, "gi_frame", None) is None:  # it is over: the error is its own
+                    if is_refused(error):
+                        raise named(error) from error
+                    raise
+                struck = error
+    finally:
+        if token is not None:
+            call.over = True
+            CALL.reset(token)
 
 
 async def drive_async(op: Op[T], on: object) -> T:
     """Carry out an operation in an event loop; a cancellation does not cancel its clean-up."""
     cancelled = False
+    token, call = None, CALL.get()
+    if call is None or call.over:
+        token = CALL.set(call := CallTime(time.monotonic()))
     try:
         step = next(op)
         while True:
@@ -121,6 +195,17 @@ async def drive_async(op: Op[T], on: object) -> T:
                 step = op.send(answer)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
+    finally:
+        if token is not None:
+            call.over = True
+            with suppress(ValueError):  # the coroutine was closed from elsewhere
+                CALL.reset(token)
+
+
+async def drive_apart(op: Op[T], on: object) -> T:
+    """Carry out an operation in a task of its own, which outlives the call that starts it."""
+    CALL.set(None)
+    return await drive_async(op, on)
 
 
 async def wait_for_future(until: asyncio.Future[None], timeout: float | None) -> None:

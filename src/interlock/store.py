@@ -451,6 +451,10 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     remedy: str = ""
 
 
+FAILOVER = "failover"
+"""The name of the finding that an engine goes on after a failover that may have lost commits."""
+
+
 def finding(
     name: str, fact: str, remedy: str = "", *, wrong: Literal["warn", "bad"] = "warn"
 ) -> Finding:

@@ -22,7 +22,7 @@ from interlock.stores.etcd import EtcdStore
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.channel import TXN
 from interlock.stores.etcd.encoding import is_plain, plain_bounds, wrapped
-from interlock.stores.network import stamped, unstamped
+from interlock.stores.network import REPLY, stamped, unstamped
 from interlock.stores.redis import RedisStore
 from interlock.testing.servers.redis import RedisServer
 
@@ -229,9 +229,9 @@ def requests_of(store: EtcdStore) -> Iterator[list[str]]:
     sent: list[str] = []
     call = store.transport.call
 
-    def noted(request: Any) -> Any:
+    def noted(request: Any, within: float = REPLY) -> Any:
         sent.append(request[0])
-        return call(request)
+        return call(request, within)
 
     store.transport.call = noted  # type: ignore[method-assign]
     yield sent

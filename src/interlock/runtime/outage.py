@@ -23,7 +23,7 @@ from interlock.errors import (
     StoreBusy,
     StoreTrouble,
 )
-from interlock.steps import Op, Pause
+from interlock.steps import Op, Pause, wait_limit
 
 if TYPE_CHECKING:
     from interlock.client_context import Context
@@ -46,6 +46,10 @@ class OutageRetry:
 
     def through(self, attempt: Callable[[float], Op[T]], patience: float) -> Op[T]:
         """Repeat an attempt, which gets the remaining time, until it has an answer."""
+        with wait_limit(patience):
+            return (yield from self._through(attempt, patience))
+
+    def _through(self, attempt: Callable[[float], Op[T]], patience: float) -> Op[T]:
         clock = self._context.runner.clock
         ends = clock.monotonic() + patience
         left = patience
@@ -72,8 +76,7 @@ class OutageRetry:
     def _over(self, trouble: StoreTrouble, ends: float) -> Op[bool]:
         """Pause; returns whether there is time for another attempt.
 
-        An attempt takes ten seconds while the store is away.  So a client with a session waits for
-        its keeper to find the store back: a wait must end at its limit.
+        A client with a session waits for its keeper to find the store back, instead of asking too.
         """
         clock, context = self._context.runner.clock, self._context
         if not context.store.outage:  # else the store logged it

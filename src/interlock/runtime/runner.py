@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from interlock.clock import Clock, SystemClock
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
-from interlock.errors import InterlockError, OutcomeUnknown, StoreBusy
+from interlock.errors import InterlockError, OutcomeUnknown, StoreAway, StoreBusy, StoreTrouble
 from interlock.runtime.attempt import (
     ALIVE,
     ENTRIES_BETWEEN_CHECKS,
@@ -397,12 +397,15 @@ class Runner:
     ) -> Op[Decided[T]]:
         """Read, decide, commit with checks; start over with the fresh items on conflict."""
         began, guessed, hope = self.clock.monotonic(), bool(known), hopeful
+        lost: Draft | None = None
         for number in range(ATTEMPTS):
             try:
                 attempt = yield from decide_remotely(deciding(), known, hopeful=hope)
                 if needs_link(attempt.decision):
                     key = keys.refusal_slot(self.random_below(SLOTS))
                     attempt = with_link(attempt, (yield Read(key)), key, actor)
+            except (StoreAway, OutcomeUnknown):
+                raise
             except InterlockError:
                 if not guessed and not hope:
                     raise
@@ -426,6 +429,8 @@ class Runner:
                 return Decided(
                     decision.outcome, answer.revision, answer.items, decision.quiet, recheck
                 )
+            if answer is None:
+                lost = draft
             known, guessed = {} if answer is None else _whole(answer.items), False
             hope = hopeful and all(known.get(key, ALIVE) is not None for key in attempt.hoped)
             if self.clock.monotonic() > began + self.capabilities.allow(PATIENCE):
@@ -433,7 +438,7 @@ class Runner:
             if number >= EAGER_ATTEMPTS:
                 yield Pause(self._jitter(0 if urgent else number - EAGER_ATTEMPTS))
                 known = {}  # as old as the pause
-        raise StoreBusy("too many others change the same thing; try again")
+        raise _out_of_time(lost)
 
     def _noted(self, attempt: Attempt, *, guessed: bool) -> Op[tuple[Attempt, Recheck]]:
         """The attempt with a note of the facts that it changes, and the gates to be checked.
@@ -485,6 +490,19 @@ class Runner:
         """Up to 1, 2, 4, 8 ms, and no more: a caller that steps back for long is overtaken."""
         longest = (1 << min(number, LONGEST_PAUSE)) / 1000
         return self._randomness(1)[0] / 255 * self.capabilities.allow(longest)
+
+
+def _out_of_time(lost: Draft | None) -> StoreTrouble:
+    """The error of a change that did not get through; ``lost`` is an attempt without an answer."""
+    if lost is None:
+        return StoreBusy("too many others change the same thing; try again")
+    if lost.txn.quiet:
+        return OutcomeUnknown(
+            "the store stopped answering; look before you repeat this", lost.txn.id
+        )
+    return StoreAway(
+        "the store loses requests: it answered none that makes this change; nothing happened"
+    )
 
 
 def _whole(items: Mapping[str, Item | None]) -> dict[str, Item | None]:

@@ -14,12 +14,13 @@ commit.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from interlock.clock import Clock
 from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy, StoreMoved
 from interlock.runtime.attempt import Chain, Draft
-from interlock.steps import Commit, Op, Pause, Read
+from interlock.steps import CALL, Commit, Op, Pause, Read, restart_call
 from interlock.store import LOG, VOID, Capabilities, Committed, Conflict, Item, void
 
 ATTEMPTS = 8
@@ -58,6 +59,7 @@ class Settling:
         finally:
             if not settled:
                 self.leave_unsettled(draft)
+            restart_call()
         item = answer.items.get(LOG + draft.txn.id)
         happened = _happened(answer, item)
         (self._chain.advance if happened else self._chain.give_back)(draft)
@@ -102,18 +104,18 @@ class Settling:
         self, txn: str, sent: float
     ) -> Op[tuple[Committed | Conflict, BaseException | None]]:
         """Commit a void in the place of an entry; the answer, and an interrupt that came."""
-        patience = self._capabilities.allow(PATIENCE)
-        ends = min(self._clock.monotonic() + patience, sent + LATEST)
+        ends = self._ends(sent)
         interrupt: BaseException | None = None
         for number in range(ATTEMPTS):
-            if self._clock.monotonic() > ends:
+            now = self._clock.monotonic()
+            if now > sent + LATEST or (number and now > ends):
                 break
             try:
                 answer: Committed | Conflict = yield Commit(void(txn))
             except OutcomeUnknown:
                 interrupt = (yield from self._pause(number + 1)) or interrupt
                 continue
-            except StoreAway:
+            except (StoreAway, StoreBusy):
                 break
             except StoreMoved:  # nothing can be committed there any more: a read settles it
                 item = (yield Read(LOG + txn))[LOG + txn]
@@ -131,6 +133,15 @@ class Settling:
         raise interrupt or OutcomeUnknown(
             "the store stopped answering; look before you repeat this", txn
         )
+
+    def _ends(self, sent: float) -> float:
+        """When settling gives up: with the call, of which the request has used some time."""
+        now = self._clock.monotonic()
+        patience = max(0.0, sent + self._capabilities.allow(PATIENCE) - now)
+        if (call := CALL.get()) is not None:
+            call.ends = min(call.ends, time.monotonic() + patience)
+            patience = min(patience, call.left())
+        return now + patience
 
     def _pause(self, number: int) -> Op[BaseException | None]:
         """Wait for a moment; an interrupt is returned, not raised."""

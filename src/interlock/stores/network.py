@@ -11,6 +11,10 @@ Nothing below this line retries by itself.  Reads and unsent requests are retrie
 jittered pause until the patience is over; then the store is away.  A commit that was sent and not
 answered is an unknown outcome, which the runner settles.
 
+The patience is that of a call, not of each of its requests: it begins with the first request that
+got no answer, or with the call if the engine was away before, and the last request is not waited
+for beyond it.
+
 ``outage`` describes an engine that does not answer.
 """
 
@@ -26,7 +30,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from interlock.descriptors import are_free, out_of_descriptors
 from interlock.errors import OutcomeUnknown, StoreAway, StoreClosed, StoreMoved
-from interlock.steps import Op, Pause, drive, drive_async
+from interlock.steps import CALL, Op, Pause, drive, drive_async, restart_call
 from interlock.store import (
     Answer,
     Capabilities,
@@ -50,6 +54,8 @@ LARGEST_REPLY = 1 << 28
 """Bytes of an answer: no commit has more, and a page of items has far fewer."""
 PATIENCE = 10.0
 """Seconds that a call goes on asking while the engine is away."""
+LEAST_REPLY = 0.2
+"""Seconds for an answer at the end of a call's time."""
 OPENING = 2.0
 """Seconds for the first answer: a slip in a host or a port shows soon."""
 FIRST_PAUSE = 0.01
@@ -80,10 +86,10 @@ class Unanswered(Exception):
 class Transport(Protocol):
     """Carries requests to an engine, each once."""
 
-    def call(self, request: Any) -> Any:  # noqa: ANN401 - each engine knows its own
+    def call(self, request: Any, within: float = REPLY) -> Any:  # noqa: ANN401 - each engine knows its own
         """The answer; Unsent, Unanswered or a StoreTrouble otherwise."""
 
-    def call_async(self, request: Any) -> Awaitable[Any]:  # noqa: ANN401
+    def call_async(self, request: Any, within: float = REPLY) -> Awaitable[Any]:  # noqa: ANN401
         """Send from an event loop; a cancelled call is like an unanswered one."""
 
     def close(self) -> None:
@@ -96,18 +102,19 @@ class Transport(Protocol):
 class SendRequest:
     """Carry one request over the transport."""
 
-    __slots__ = ("request",)
+    __slots__ = ("request", "within")
 
-    def __init__(self, request: object) -> None:
+    def __init__(self, request: object, within: float = REPLY) -> None:
         self.request = request
+        self.within = within
 
     def perform(self, transport: Transport) -> Any:  # noqa: ANN401
         """Its answer."""
-        return transport.call(self.request)
+        return transport.call(self.request, self.within)
 
     def perform_async(self, transport: Transport) -> Awaitable[Any]:
         """Its answer, awaited."""
-        return transport.call_async(self.request)
+        return transport.call_async(self.request, self.within)
 
 
 class NetworkStore:
@@ -222,39 +229,61 @@ class NetworkStore:
         ``once`` is for a request that must not be repeated once it has left: the transaction whose
         outcome is unknown then.
         """
-        ends = time.monotonic() + self.patience
+        sent = time.monotonic()
         delays: Iterator[float] | None = None
+        telling: Unanswered | Unsent | None = None
         while True:
+            within = self.reply_within()
             try:
-                answer = yield SendRequest(request)
+                answer = yield SendRequest(request, within)
             except (Unanswered, Unsent) as error:
                 trouble: Unanswered | Unsent = error
+                if telling is None or within == REPLY:  # what had little time says little
+                    telling = error
             else:
                 if self._away is not None:
                     self.note_answer()
+                restart_call()
                 return answer
             if once is not None and isinstance(trouble, Unanswered):
-                raise self.unknown_outcome(trouble, once) from trouble
+                raise self.unknown_outcome(trouble, once, sent) from trouble
             self.check()  # closed in the meantime: that is why
             if not are_free(1):
                 raise out_of_descriptors() from trouble
-            self.note_outage(trouble)
+            self.note_outage(trouble, sent)
             delays = delays or pauses()
             delay = next(delays)
-            if time.monotonic() + delay > ends:
-                raise self.away_error(trouble) from trouble
+            if time.monotonic() + delay > self.gives_up(sent):
+                restart_call()
+                raise self.away_error(telling) from trouble
             yield Pause(delay)
 
-    def unknown_outcome(self, error: Unanswered, txn: str) -> OutcomeUnknown:
-        """The error of a commit that was sent and not answered."""
+    def reply_within(self) -> float:
+        """How long the next request is waited for: not beyond the time of its call."""
+        call = CALL.get()
+        if self._away is None or call is None:
+            return REPLY
+        self.gives_up(time.monotonic())
+        return max(LEAST_REPLY, min(REPLY, call.left()))
+
+    def gives_up(self, sent: float) -> float:
+        """When the call gives up whose request was sent at this moment: no repetition after it."""
+        call = CALL.get()
+        if call is None:
+            return sent + self.patience
+        return call.gives_up(sent if self._away is None else self._away[0], self.patience)
+
+    def unknown_outcome(self, error: Unanswered, txn: str, sent: float) -> OutcomeUnknown:
+        """The error of a commit that was sent at a moment and not answered."""
         self.check()  # closed in the meantime: that is why
-        self.note_outage(error)
+        self.note_outage(error, sent)
+        self.gives_up(sent)
         return OutcomeUnknown(f"{self.where} did not answer ({error})", txn)
 
-    def note_outage(self, error: Exception) -> None:
+    def note_outage(self, error: Exception, since: float | None = None) -> None:
         """Note that the engine did not answer; logged once, until it answers again."""
         if self._away is None:
-            self._away = (time.monotonic(), str(error))
+            self._away = (time.monotonic() if since is None else since, str(error))
             _log.warning("%s does not answer (%s); trying again", self.where, error)
 
     def note_moved(self, error: StoreMoved) -> None:

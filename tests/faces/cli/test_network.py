@@ -96,6 +96,49 @@ def test_the_facts_of_a_server_are_short_lines(there: Shell) -> None:
         assert "{" not in line
 
 
+def test_init_and_the_facts_say_what_replicas_mean_for_the_durability(
+    bare: Shell, tmp_path: Path
+) -> None:
+    with RedisServer(tmp_path / "one") as master:
+        bare.exported["INTERLOCK_STORE"] = url = master.url("shop")
+        assert bare.run("init").err == ""
+        assert "failover" not in bare.json("store", "info")[1]
+        with RedisServer(tmp_path / "two", replicaof=master):
+            until(lambda: master.info("replication")["connected_slaves"] == "1", "the replica")
+            told = bare.run("init").err
+            assert url in told
+            assert "a failover to one may lose the last acknowledged commits" in told
+            assert "in every grade of durability" in bare.json("store", "info")[1]["failover"]
+
+
+def test_after_a_failover_the_doctor_names_the_loss_that_verify_sees(
+    bare: Shell, tmp_path: Path
+) -> None:
+    with (
+        RedisServer(tmp_path / "one") as master,
+        RedisServer(tmp_path / "two", replicaof=master) as replica,
+    ):
+        url = f"redis://{master.endpoint},{replica.endpoint}/0?ns=shop"
+        bare.exported["INTERLOCK_STORE"] = url
+        with interlock.connect(url, "ada") as fleet:
+            assert fleet.locks.acquire("first")
+            revision = ("HGET", "{shop}:meta", "rev")
+            until(lambda: replica.command(*revision) == master.command(*revision), "replication")
+            replica.command("REPLICAOF", "NO", "ONE")
+            assert fleet.locks.acquire("lost")
+            names = [check["name"] for check in bare.json("doctor")[1]["checks"]]
+            assert not {"failover", "losses"} & set(names)
+            master.kill()
+            assert fleet.locks.acquire("later")
+        done = bare.run("doctor")
+        losses = [line for line in done.out.splitlines() if line.startswith("bad  losses")]
+        found = bare.json("record", "verify")
+        assert found[0] == 1
+        assert done.status != 0
+        assert found[1]["findings"][0]["says"] in losses[0], done.out
+        assert "ok   failover: this server took over" in done.out
+
+
 def test_what_a_program_runs_finds_the_same_store_from_anywhere(there: Shell) -> None:
     url = there.exported.pop("INTERLOCK_STORE")
     there.configure(f'store = "{url}"\n')

@@ -151,7 +151,7 @@ def test_an_etcd_that_is_too_old_is_unsuitable(version: str, fits: bool) -> None
     store = EtcdStore(parse("etcd://localhost/x"))
 
     class Old:
-        def call(self, request: Any) -> Any:
+        def call(self, request: Any, _within: float) -> Any:
             if isinstance(request, tuple) and "Status" in request[0]:
                 return rpc.StatusResponse(version=version)
             if isinstance(request, tuple) and "MemberList" in request[0]:

@@ -299,9 +299,11 @@ def test_a_renewal_is_waited_for_as_its_ttl_allows(url: str, ttl: float, most: f
         waits: list[float] = []
         call = store.transport.call
 
-        def noted(request: Any, call: Any = call, waits: list[float] = waits) -> Any:
-            waits.append(request.within if isinstance(request, RequestBatch) else REPLY)
-            return call(request)
+        def noted(
+            request: Any, within: float = REPLY, call: Any = call, waits: list[float] = waits
+        ) -> Any:
+            waits.append(request.within if isinstance(request, RequestBatch) else within)
+            return call(request, within)
 
         store.transport.call = noted  # type: ignore[method-assign]
         renewal = txn(Put(KEY, b"", ttl=ttl), checks=(Check(KEY, "exists"),), quiet=True)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,32 @@ def test_a_database_at_its_quota_is_full_and_says_so(
         assert [f.fact for f in store.examine() if f.name == "alarms"] == ["NOSPACE"]
         committed(store.commit(txn(deletes=("big",), quiet=True)))
         store.close()
+
+
+def test_fast_writers_never_reach_the_quota_and_releases_always_go(tmp_path: Path) -> None:
+    with EtcdServer(tmp_path, extra=("--quota-backend-bytes", str(16 * MIB))) as server:
+        store, *others = [opened(server.url()) for _ in range(4)]
+        held = [write(store, Put(f"locks/{number}", b"1")) for number in range(100)]
+
+        def fill(each: EtcdStore) -> StoreFull | None:
+            for number in range(20_000):
+                try:
+                    write(each, Put(f"big/{id(each)}/{number}", bytes(16 << 10)))
+                except StoreFull as full:
+                    return full
+            return None
+
+        with ThreadPoolExecutor(len(others)) as threads:
+            assert all(threads.map(fill, others))
+        for number, revision in enumerate(held):
+            check = Check(f"locks/{number}", "at", revision)
+            committed(store.commit(txn(checks=(check,), deletes=(f"locks/{number}",))))
+        size = store.info()["db_bytes"]
+        assert isinstance(size, int)
+        assert size < 16 * MIB
+        assert [f.fact for f in store.examine() if f.name == "alarms"] == ["none"]
+        for each in (store, *others):
+            each.close()
 
 
 @pytest.mark.parametrize(

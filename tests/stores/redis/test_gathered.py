@@ -19,6 +19,7 @@ from interlock.errors import OutcomeUnknown, StoreFull, StoreMoving, StoreRefuse
 from interlock.nouns.grants.lock import LockGranted
 from interlock.store import LOG, Check, Committed, Conflict, Put, StoreMark, Txn, void
 from interlock.stores import open_store, open_store_async
+from interlock.stores.network import REPLY
 from interlock.stores.redis import RedisStore, async_connections
 from interlock.stores.redis.scripts import CommitPacker, pack, packed_commit
 from interlock.testing.conformance.place import committed, txn, write
@@ -77,7 +78,7 @@ class Twin:
         return self._raw(pack(words))
 
     def _raw(self, request: bytes) -> Any:
-        connection = self.store.transport._take()
+        connection, _ = self.store.transport._take(REPLY)
         reply = connection.exchange(request)
         self.store.transport._give(connection)
         return reply

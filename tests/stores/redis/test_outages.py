@@ -15,6 +15,7 @@ from tests.stores.redis.conftest import Take
 
 from interlock.errors import OutcomeUnknown, StoreAway, StoreUnsuitable
 from interlock.store import Answer, Change, Put, Resync, Scope, Txn, Watch
+from interlock.stores import network
 from interlock.stores.network import Unanswered
 from interlock.stores.redis import RedisStore, async_connections, transport
 from interlock.stores.redis import watch as redis_watch
@@ -32,7 +33,7 @@ def own(tmp_path: Path) -> Iterator[RedisServer]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second and a half of silence is too long."""
-    for module in (transport, async_connections, redis_watch):
+    for module in (network, transport, async_connections, redis_watch):
         monkeypatch.setattr(module, "REPLY", 1.5)
     for module in (async_connections, redis_watch):
         monkeypatch.setattr(module, "PING", 0.1)

@@ -40,6 +40,23 @@ def test_many_calls_in_flight_each_get_their_own_answer(store: RedisStore) -> No
     asyncio.run(main())
 
 
+def test_a_call_with_little_time_leaves_the_others_of_its_loop_their_answers(
+    store: RedisStore,
+) -> None:
+    transport = store.transport
+
+    async def main() -> None:
+        await store.read_async("a")
+        hasty = asyncio.ensure_future(transport.call_async(pack(("BLPOP", "none", "1")), 0.05))
+        await asyncio.sleep(0)
+        others = [transport.call_async(pack(("ECHO", f"{number}"))) for number in range(3)]
+        with pytest.raises(Unanswered, match="within"):
+            await hasty
+        assert await asyncio.gather(*others) == [b"0", b"1", b"2"]
+
+    asyncio.run(main())
+
+
 def test_all_calls_of_a_loop_share_two_connections(
     redis_server: RedisServer, store: RedisStore
 ) -> None:

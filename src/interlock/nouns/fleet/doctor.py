@@ -17,6 +17,7 @@ from interlock.nouns.agents.views import list_agents
 from interlock.nouns.fleet.noun import Diagnosis
 from interlock.nouns.grants import views
 from interlock.nouns.record.seal_service import Sealing
+from interlock.nouns.record.verify import verify
 from interlock.nouns.requests.health import findings as request_findings
 from interlock.nouns.swarms.views import key_findings, swarm_findings
 from interlock.runtime.attempt import DecideOp
@@ -27,7 +28,7 @@ from interlock.runtime.integrity import unreadable
 from interlock.runtime.reads import fresh_once
 from interlock.runtime.runner import Runner
 from interlock.steps import Op, StandingMark, StoreCall
-from interlock.store import Finding, StoreMark
+from interlock.store import FAILOVER, Capabilities, Finding, StoreMark
 
 LEAST_PYTHON = (3, 11)
 EARLIEST = 1_704_067_200.0  # 2024
@@ -65,6 +66,8 @@ def examine_store(context: Context) -> Op[list[Finding]]:
         "requests": request_findings(context.runner.clock.wall()),
         "keys": key_findings(context.runner.clock.wall),
     }
+    if any(each.name == FAILOVER for each in found):
+        checks["losses"] = _losses(context.runner.capabilities)
     for name, check in checks.items():
         try:
             found += yield from fresh_once(check)
@@ -97,6 +100,21 @@ def _integrity() -> Op[list[Finding]]:
     if len(wrong) > MOST_SHOWN:
         found.append(bad("integrity", f"{len(wrong) - MOST_SHOWN} more cannot be read"))
     return found or [ok("integrity", "all items can be read")]
+
+
+def _losses(capabilities: Capabilities) -> Op[list[Finding]]:
+    """What a failover lost, as far as the record shows it: entries that later ones name."""
+    found = yield from verify(capabilities)
+    if found:
+        return [ok("losses", "the record misses no entry that another one names")]
+    says = [each.says for each in found.findings[:MOST_SHOWN]]
+    more = len(found.findings) + found.more - len(says)
+    fact = "; ".join(says) + (f"; and {more} more" if more else "")
+    return [
+        bad(
+            "losses", fact, "run 'interlock record verify', and do again what is lost and still due"
+        )
+    ]
 
 
 def _clock(runner: Runner) -> Op[list[Finding]]:

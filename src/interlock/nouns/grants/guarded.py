@@ -26,7 +26,7 @@ from interlock.core.outcomes import Extended, Granted, GuardBlocked, NoGuard, Wa
 from interlock.core.safe_text import foreign
 from interlock.core.thing_names import pool_kind
 from interlock.core.wait import UnqueuedWait, before_thing, wait_keys, wait_writes
-from interlock.errors import StoreTrouble
+from interlock.errors import StoreTrouble, note_pending
 from interlock.nouns.grants import handover, rules
 from interlock.nouns.grants.handover import PendingRelease
 from interlock.nouns.grants.pool_reader import PoolReader
@@ -236,9 +236,10 @@ def acquire(
             return outcome  # its commit, or the one that queued for it, deleted the listed wait
         for withdrawal in wait.withdrawals:
             yield from grants.release_or_queue(withdrawal)
-    except (StoreTrouble, GeneratorExit):
+    except (StoreTrouble, GeneratorExit) as error:
         for withdrawal in wait.withdrawals:
             grants.add_pending(withdrawal)
+            note_pending(error)
         own_handover.remove(wait)
         raise
     except BaseException:

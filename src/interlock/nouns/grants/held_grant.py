@@ -18,7 +18,7 @@ from interlock.core.decision import Outcome, Proof, Write
 from interlock.core.outcomes import Granted
 from interlock.core.safe_text import foreign, foreign_names
 from interlock.core.thing_names import join_things, key_of, split_things
-from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
+from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable, note_pending
 from interlock.nouns.grants import handover
 from interlock.nouns.grants.calls import acquire
 from interlock.nouns.grants.pool import BreakNote
@@ -171,9 +171,10 @@ class HeldPools(HeldGrant):
             outcome = yield from grants.release(
                 actor, self.target, token=grant.token, grant=grant.grant
             )
-        except (StoreTrouble, GeneratorExit):
+        except (StoreTrouble, GeneratorExit) as error:
             grants.release_later(*pending)  # the keeper releases it as soon as it can
             self.handover.close()
+            note_pending(error)
             raise
         except BaseException:
             self.drop()
@@ -307,6 +308,7 @@ def _take_once(
             context.grants.release_later(context.identity, target, outcome.grant)
             if not isinstance(error, StoreTrouble | GeneratorExit):
                 yield from context.grants.release_pending()
+            note_pending(error)
             raise
     tag = {"agent": outcome.holder, "for": target.thing}
     leases = list(_leases(context, outcome.grant, terms, tag=tag, sent=sent, times=times))

@@ -15,7 +15,14 @@ from msgspec.structs import replace
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Outcome, Proof
-from interlock.errors import InterlockError, Lapsed, StoreBusy, StoreInUse, StoreTrouble
+from interlock.errors import (
+    InterlockError,
+    Lapsed,
+    StoreBusy,
+    StoreInUse,
+    StoreTrouble,
+    note_pending,
+)
 from interlock.nouns.grants import handover, rules
 from interlock.nouns.grants.handover import PendingRelease, PendingReleases
 from interlock.nouns.grants.lock import LockBusy
@@ -168,11 +175,12 @@ class GrantService(PendingReleases):
                     outcome = yield from self._without_given_up(
                         actor, request, base, outcome, pending
                     )
-            except (StoreTrouble, GeneratorExit):
+            except (StoreTrouble, GeneratorExit) as error:
                 # The store does not answer, or this generator was closed: release it later.
                 self.own.unanswered(grant, refused=False)
                 self.release_later(identity, target, grant)
                 own_handover.remove(grant)
+                note_pending(error)
                 raise
             except BaseException as error:
                 self.own.unanswered(grant, refused=isinstance(error, InterlockError))

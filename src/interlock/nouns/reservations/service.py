@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision
-from interlock.errors import StoreTrouble
+from interlock.errors import StoreTrouble, note_pending
 from interlock.nouns.grants import handover
 from interlock.nouns.grants.handover import PendingRelease
 from interlock.nouns.grants.service import GrantService
@@ -87,10 +87,11 @@ class ReservationService:
 
                 wait = ReservationWait(self, identity.actor, options, wanted, base)
                 outcome = yield from wait.run(outcome)
-        except (StoreTrouble, GeneratorExit):
+        except (StoreTrouble, GeneratorExit) as error:
             for release in releases():
                 self.grants.add_pending(release)
             own_handover.remove(wanted.id)
+            note_pending(error)
             raise
         except BaseException:
             yield from self.grants.release_or_queue(*releases())

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
-from interlock.errors import InterlockError, Lapsed, StoreTrouble
+from interlock.errors import InterlockError, Lapsed, StoreTrouble, note_pending
 from interlock.nouns.grants import handover
 from interlock.nouns.grants.handover import PendingRelease
 from interlock.nouns.grants.service import GrantService
@@ -110,9 +110,10 @@ class ClaimAttempts:
                     yield from self._grants.release_or_queue(release)
             call_handover.remove(attempt)
             return outcome  # noqa: TRY300 - so does one here
-        except (StoreTrouble, GeneratorExit):
+        except (StoreTrouble, GeneratorExit) as error:
             for release in self._pending_releases(attempt):
                 self._grants.add_pending(release)
+                note_pending(error)
             call_handover.remove(attempt)
             raise
         except BaseException as error:

@@ -35,6 +35,7 @@ from interlock.errors import (
     StoreTrouble,
     Unavailable,
     Unproven,
+    note_pending,
 )
 from interlock.nouns.grants.handover import Handover, PendingRelease
 from interlock.nouns.grants.held_grant import WAITED, HeldGrant, deadlocked
@@ -264,6 +265,7 @@ class HeldClaim(HeldGrant):
                 yield from settling()
         except InterlockError as trouble:
             if error is None:
+                note_pending(trouble)
                 raise
             if not isinstance(trouble, Lost):
                 self._warn_pending(str(trouble))

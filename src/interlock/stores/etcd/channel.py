@@ -132,29 +132,31 @@ class EndpointChannel:
             for method, answer in ANSWERS.items()
         }
 
-    def answer(self, request: tuple[str, Any] | RequestBatch, metadata: Metadata) -> Any:  # noqa: ANN401 - each method has its own
+    def answer(
+        self, request: tuple[str, Any] | RequestBatch, metadata: Metadata, within: float
+    ) -> Any:  # noqa: ANN401 - each method has its own
         """The answer, for a blocking caller."""
         if not isinstance(request, RequestBatch):
             method, message = request
-            return self.calls[method](message, timeout=REPLY, metadata=metadata)
+            return self.calls[method](message, timeout=within, metadata=metadata)
         if len(request.requests) == 1:  # without the threads that a future needs
             ((method, message),) = request.requests
-            return [self.calls[method](message, timeout=request.within, metadata=metadata)]
+            return [self.calls[method](message, timeout=within, metadata=metadata)]
         futures = [
-            self.calls[method].future(message, timeout=request.within, metadata=metadata)
+            self.calls[method].future(message, timeout=within, metadata=metadata)
             for method, message in request.requests
         ]
         return [future.result() for future in futures]
 
     async def answer_async(
-        self, request: tuple[str, Any] | RequestBatch, metadata: Metadata
+        self, request: tuple[str, Any] | RequestBatch, metadata: Metadata, within: float
     ) -> Any:  # noqa: ANN401
         """The answer, in the event loop of this channel."""
         if not isinstance(request, RequestBatch):
             method, message = request
-            return await self.calls[method](message, timeout=REPLY, metadata=metadata)
+            return await self.calls[method](message, timeout=within, metadata=metadata)
         calls = [
-            self.calls[method](message, timeout=request.within, metadata=metadata)
+            self.calls[method](message, timeout=within, metadata=metadata)
             for method, message in request.requests
         ]
         return await asyncio.gather(*calls)
@@ -175,6 +177,11 @@ class EndpointChannel:
         elif not self.loop.is_closed():
             with suppress(RuntimeError):  # closed this moment
                 self.loop.call_soon_threadsafe(_end, self.loop, self.channel)
+
+
+def limited(request: tuple[str, Any] | RequestBatch, within: float) -> float:
+    """How long a request is waited for: as its caller has time, or less if it says so itself."""
+    return min(within, request.within) if isinstance(request, RequestBatch) else within
 
 
 def secrets(address: Address) -> Secrets:

@@ -31,13 +31,14 @@ know, or knows the true end of; a lease that it revokes has no key any more.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from interlock.errors import OutcomeUnknown, StoreBusy, StoreTrouble
+from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy, StoreTrouble
 from interlock.steps import Op
 from interlock.store import LIVE, LOG, Answer, Check, Committed, Conflict, Put, Txn, conflict
 from interlock.stores.derived import renewal
@@ -101,6 +102,8 @@ class EtcdCommits:
             if renewed is not None:
                 return renewed
         seen: SeenItems | None = None
+        ended: NoLease | None = None
+        ends = time.monotonic() + self._store.patience
         for number in range(_ATTEMPTS):
             if seen is None and self._reads_first(txn, again=number > 0):
                 _, kvs = yield from self._look(wanted_keys(txn, puts=True))
@@ -108,10 +111,21 @@ class EtcdCommits:
                 self._note_payloads(txn, seen)
                 if not _holds(txn, seen.items):
                     return conflict(txn, seen.items)
-            answer = yield from self._try(txn, seen)
+            try:
+                answer = yield from self._try(txn, seen)
+            except NoLease as error:
+                ended = error
+                if time.monotonic() > ends:
+                    break
+                continue
             if isinstance(answer, Committed | Conflict):
                 return answer
             seen = answer
+        if ended is not None:
+            raise StoreAway(
+                f"{self._store.where} is too slow: leases ended before a commit could use them;"
+                " nothing happened"
+            ) from ended
         raise StoreBusy("too many others change the same thing; retry")
 
     def _reads_first(self, txn: Txn, *, again: bool) -> bool:
@@ -212,7 +226,7 @@ class EtcdCommits:
         except NoLease:  # it was revoked, or the commit took longer than the lease
             self._leases.forget_signal()
             self._leases.revoke(made)
-            return seen
+            raise
         except (OutcomeUnknown, GeneratorExit):
             raise  # it may happen yet, so the leases must stay until they expire
         except Exception:

@@ -103,7 +103,8 @@ class EtcdMoving:
     def load(self, move: str, items: Sequence[Item]) -> Op[None]:
         """Write items and entries as they are in another store."""
         written = yield from self._filled_by(move)
-        yield from self._store.quota.check(Txn(id="load", puts=(Put("load", b""),)))
+        whole = Put("load", b"".join([item.value for item in items]))
+        yield from self._store.quota.check(Txn(id="load", puts=(whole,)))
         for portion in _portions(items):
             ttls = [item.expires_in for item in portion if item.expires_in is not None]
             leases = iter((yield from self._leases.grant(ttls)) if ttls else ())

@@ -23,6 +23,7 @@ import ssl
 import time
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -50,6 +51,10 @@ _COMPLAINT = 0.3
 _MOST = 0.8
 _WARN = 0.6
 _OFTEN = 5.0
+_PARTS = 16
+"""A client writes this part of the room at most before it looks again."""
+_FASTEST = 1 << 25
+"""Bytes that all clients together write in a second, at most."""
 _SMALL = 8 << 20
 """Below this no quota that makes sense is near, and it need not be known."""
 _DEFAULT = 2 << 30
@@ -219,21 +224,28 @@ def _shown(answer: bytes) -> str:
 
 
 class Quota:
-    """How full the database is, looked at now and then."""
+    """How full the database is, looked at now and then, and more often the less room there is.
+
+    A look counts until this client has written a part of the room, or all clients together may have
+    filled it.  What a client writes takes about twice its bytes.
+    """
 
     def __init__(self, store: NetworkStore, address: Address) -> None:
         self._store = store
         self._limit = _bytes(address.options["quota"], address) if "quota" in address.options else 0
-        self._looked = float("-inf")
+        self._looked = self._lasts = -inf
+        self._written = self._allowed = 0
         self._full: StoreFull | None = None
 
     def check(self, txn: Txn) -> Op[None]:
         """Raise StoreFull if the transaction creates something and there is hardly any room."""
-        recent = time.monotonic() - self._looked <= _OFTEN
+        self._written += len(txn.entry) + sum([len(put.value) for put in txn.puts])
+        lasts = min(_OFTEN, self._lasts)
+        recent = time.monotonic() - self._looked <= lasts and self._written <= self._allowed
         if (recent and self._full is None) or not _creates(txn):
             return
         if not recent:
-            self._looked = time.monotonic()  # others need not look at the same time
+            self._count_from_now(_SMALL)  # others need not look at the same time
             yield from self._look()
         if self._full is not None:
             raise self._full
@@ -249,7 +261,12 @@ class Quota:
     def note_status(self, status: rpc.StatusResponse) -> None:
         """A status was read: if all is well, it counts for a while."""
         if status.db_size <= _SMALL and not status.errors:
-            self._looked = time.monotonic()
+            self._count_from_now(_SMALL)
+
+    def _count_from_now(self, room: int, seconds: float = inf) -> None:
+        """The last look says that there is so much room."""
+        self._looked, self._lasts = time.monotonic(), seconds
+        self._written, self._allowed = 0, room // _PARTS
 
     def _look(self) -> Op[None]:
         status = yield from self._store.request_with_retries((STATUS, rpc.StatusRequest()))
@@ -258,7 +275,9 @@ class Quota:
             self._full = full(where, "it has raised a NOSPACE alarm")
         elif status.db_size > _SMALL:
             most = yield from self.limit()
-            if status.db_size >= _MOST * most:
+            if (room := int(_MOST * most) - status.db_size) > 0:
+                self._count_from_now(room, room / _FASTEST)
+            else:
                 self._full = full(where, _filled(status.db_size, most))
 
 

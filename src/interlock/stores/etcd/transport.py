@@ -35,6 +35,7 @@ from interlock.stores.etcd.channel import (
     RequestBatch,
     RpcError,
     Secrets,
+    limited,
     secrets,
 )
 from interlock.stores.etcd.errors import SILENT, AuthDisabled, TokenExpired, translated
@@ -108,7 +109,7 @@ class EtcdTransport:
         self._unawaited: set[Any] = set()
         self._closed = False
 
-    def call(self, request: EtcdRequest) -> Any:  # noqa: ANN401 - each method has its own answer
+    def call(self, request: EtcdRequest, within: float = REPLY) -> Any:  # noqa: ANN401 - each method has its own answer
         """The answer."""
         if isinstance(request, DirectRequest):
             return request.function(self.address, self._endpoint(request))
@@ -118,15 +119,15 @@ class EtcdTransport:
         if isinstance(request, LogIn):
             return self._log_in(metadata)
         try:
-            return self._call(request, metadata)
+            return self._call(request, metadata, within)
         except TokenExpired:
             self._log_in(metadata)
             try:
-                return self._call(request, self._metadata)
+                return self._call(request, self._metadata, within)
             except TokenExpired as error:
                 raise Unsent(str(error)) from error
 
-    async def call_async(self, request: EtcdRequest) -> Any:  # noqa: ANN401
+    async def call_async(self, request: EtcdRequest, within: float = REPLY) -> Any:  # noqa: ANN401
         """Send from an event loop."""
         if isinstance(request, DirectRequest):
             number = self._endpoint(request)
@@ -137,11 +138,11 @@ class EtcdTransport:
         if isinstance(request, LogIn):
             return await self._log_in_async(metadata)
         try:
-            return await self._call_async(request, metadata)
+            return await self._call_async(request, metadata, within)
         except TokenExpired:
             await self._log_in_async(metadata)
             try:
-                return await self._call_async(request, self._metadata)
+                return await self._call_async(request, self._metadata, within)
             except TokenExpired as error:
                 raise Unsent(str(error)) from error
 
@@ -236,12 +237,15 @@ class EtcdTransport:
             self._left, self._links = set(), {}
         return links
 
-    def _call(self, request: tuple[str, Any] | RequestBatch, metadata: Metadata) -> Any:  # noqa: ANN401
+    def _call(
+        self, request: tuple[str, Any] | RequestBatch, metadata: Metadata, within: float = REPLY
+    ) -> Any:  # noqa: ANN401
+        within = limited(request, within)
         link = self.enter()
         try:
-            answer = link.answer(request, metadata)
+            answer = link.answer(request, metadata, within)
         except RpcError as error:
-            raise self._met(link, error, request) from None
+            raise self._met(link, error, within) from None
         except CLOSED as error:  # the channel was closed
             raise Unanswered("closed") from error
         finally:
@@ -249,12 +253,15 @@ class EtcdTransport:
         self.note_answer()
         return answer
 
-    async def _call_async(self, request: tuple[str, Any] | RequestBatch, metadata: Metadata) -> Any:  # noqa: ANN401
+    async def _call_async(
+        self, request: tuple[str, Any] | RequestBatch, metadata: Metadata, within: float = REPLY
+    ) -> Any:  # noqa: ANN401
+        within = limited(request, within)
         link = self.enter(asyncio.get_running_loop())
         try:
-            answer = await link.answer_async(request, metadata)
+            answer = await link.answer_async(request, metadata, within)
         except RpcError as error:
-            raise self._met(link, error, request) from None
+            raise self._met(link, error, within) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and not task.cancelling():  # the channel was closed, not the task
@@ -282,16 +289,14 @@ class EtcdTransport:
         self._links[loop] = link
         return link
 
-    def _met(
-        self, link: EndpointChannel, error: RpcError, request: tuple[str, Any] | RequestBatch
-    ) -> Exception:
+    def _met(self, link: EndpointChannel, error: RpcError, within: float) -> Exception:
         failed = self.failed(error)
         if isinstance(failed, Unsent | Unanswered):
             self.leave(link, str(failed))
         else:
             self.note_answer()
-        if isinstance(request, RequestBatch) and str(failed) == SILENT:
-            return Unanswered(f"silent for {request.within:g} s")
+        if within < REPLY and str(failed) == SILENT:
+            return Unanswered(f"silent for {within:.1g} s")
         return failed
 
     def _log_in(self, before: Metadata) -> None:

@@ -70,6 +70,12 @@ class Follower(Writer):
         self._fetching = 0
         """When the last fetch of this object began."""
 
+    def _deadline(self) -> float:
+        return min(super()._deadline(), self.publisher.gives_up(self._patience))
+
+    def _held_up(self) -> StoreTrouble:
+        return self.publisher.trouble or super()._held_up()
+
     @property
     def host(self) -> str:
         """The name of this host among those that share the remote."""

@@ -8,18 +8,31 @@ push never can.  If it is lost, the branch has moved, and the own batch is in it
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from msgspec import Struct
 
 from interlock.errors import StoreAway, StoreBusy, StoreFull, StoreRefused, StoreTrouble
-from interlock.stores.git.repository import NO_ROOM, PushAnswer, RefMove, Repository, one_of_a_kind
+from interlock.steps import CALL, restart_call
+from interlock.stores.git.repository import (
+    NO_ROOM,
+    PushAnswer,
+    RefMove,
+    RemoteAway,
+    Repository,
+    one_of_a_kind,
+)
 from interlock.stores.network import pauses
 
 T = TypeVar("T")
 
+_LEAST = 4
+"""The part of the time for an answer that a request has at the end of its call."""
+_LATELY, _LONGEST_NOTE = 30.0, 1000
 _SETTLE = "Settle a push without an answer"
 _log = logging.getLogger("interlock")
 
@@ -42,9 +55,13 @@ class PushResult(Struct, frozen=True):
 class Publisher:
     """Asks and pushes with patience; knows whether the remote answers."""
 
-    def __init__(self, repository: Repository, reply: float) -> None:
+    def __init__(self, repository: Repository, reply: float, note: str) -> None:
         self._repository = repository
         self._reply = reply
+        self._note = note
+        """The file in which the processes of this host note an outage for each other."""
+        self._began = 0.0
+        """When the last request began."""
         self._away: tuple[float, str] | None = None
 
     @property
@@ -56,14 +73,28 @@ class Publisher:
         where = self._repository.shown
         return f"{where} does not answer for {time.monotonic() - away[0]:.0f} s ({away[1]})"
 
+    @property
+    def trouble(self) -> StoreAway | None:
+        """The error of a call that did not come to its request, if the remote does not answer."""
+        away = self._away or self._noted()
+        return None if away is None else RemoteAway(self._repository.shown, away[1])
+
+    def gives_up(self, patience: float) -> float:
+        """When the call that is being driven gives up, if it began to ask at this moment."""
+        now, call = time.monotonic(), CALL.get()
+        if (away := self._away) is None or call is None:
+            restart_call()
+            return now + patience
+        return min(now + patience, call.gives_up(away[0], patience))
+
     def look(self, ends: float) -> dict[str, str]:
         """Where the refs of the remote are."""
-        return self._reach(lambda: self._repository.look(self._reply), ends)
+        return self._reach(lambda: self._repository.look(self._limit(ends)), ends)
 
     def fetch(self, ends: float, *, shallow: bool = False, seen: str | None = None) -> str:
         """Bring the news of the branch; returns the commit that it is at."""
         return self._reach(
-            lambda: self._repository.fetch(self._reply, shallow=shallow, seen=seen), ends
+            lambda: self._repository.fetch(self._limit(ends), shallow=shallow, seen=seen), ends
         )
 
     def peek(self, base: str) -> str:
@@ -73,6 +104,7 @@ class Publisher:
 
     def push_once(self, *moves: RefMove) -> PushAnswer:
         """Move refs, all or none, without a retry."""
+        self._began = time.monotonic()
         answer = self._repository.push(*moves, atomic=True, limit=self._reply)
         if answer.kind in ("unsent", "unknown"):
             self._note_outage(answer.said)
@@ -86,7 +118,8 @@ class Publisher:
         """Push until it is known whether the refs moved; ``holds`` finds the own batch."""
         delays, again = pauses(), False
         while True:
-            answer = self._repository.push(*moves, limit=self._reply)
+            self._began = time.monotonic()
+            answer = self._repository.push(*moves, limit=self._limit(ends))
             match answer.kind:
                 case "lost" | "unknown" if again or answer.kind == "unknown":
                     # Also lost to the own push, perhaps: git may not know that it was sent.
@@ -144,7 +177,8 @@ class Publisher:
         while True:
             self._note_outage(said)
             void = repository.write_commit(tree, branch.old, one_of_a_kind(_SETTLE))
-            found = repository.push(RefMove(branch.ref, branch.old, void), limit=self._reply)
+            limit = self._limit(ends)
+            found = repository.push(RefMove(branch.ref, branch.old, void), limit=limit)
             if found.kind in ("landed", "there"):
                 self._note_answer()
                 return PushResult(landed=False)
@@ -180,25 +214,48 @@ class Publisher:
         """Ask until there is an answer, at least once, at most until a moment."""
         delays = pauses()
         while True:
+            self._began = time.monotonic()
             try:
                 answer = ask()
-            except StoreAway as error:
-                self._note_outage(str(error))
+            except RemoteAway as error:
+                self._note_outage(error.said)
                 if not _pause(delays, ends):
                     raise
             else:
                 self._note_answer()
                 return answer
 
-    def _note_outage(self, said: str) -> None:
+    def _limit(self, ends: float) -> float:
+        """Seconds for a request: in an outage not beyond the time of its call, but some."""
         if self._away is None:
-            self._away = (time.monotonic(), said)
+            return self._reply
+        return min(self._reply, max(self._reply / _LEAST, ends - time.monotonic()))
+
+    def _noted(self) -> tuple[float, str] | None:
+        """Since when and why the remote does not answer, as a process of this host noted lately."""
+        try:
+            with open(self._note, encoding="utf-8") as file:
+                since, last, said = file.read(_LONGEST_NOTE).split(" ", 2)
+            recent = 0 <= time.monotonic() - float(last) <= _LATELY
+            return (float(since), said) if recent else None
+        except (OSError, ValueError):
+            return None
+
+    def _note_outage(self, said: str) -> None:
+        if (away := self._away) is None:
+            noted = self._noted()
+            away = (self._began if noted is None else min(noted[0], self._began), said)
+            self._away = away
             _log.warning("%s does not answer (%s); trying again", self._repository.shown, said)
+        with suppress(OSError), open(self._note, "w", encoding="utf-8") as file:
+            file.write(f"{away[0]} {time.monotonic()} {said}")
 
     def _note_answer(self) -> None:
         if self._away is not None:
             seconds = time.monotonic() - self._away[0]
             self._away = None
+            with suppress(OSError):
+                os.unlink(self._note)
             _log.warning("%s answers again after %.1f s", self._repository.shown, seconds)
 
 

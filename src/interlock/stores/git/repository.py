@@ -148,6 +148,14 @@ class RefMove(Struct, frozen=True):
     new: str
 
 
+class RemoteAway(StoreAway):
+    """The remote does not answer; ``said`` is what git says of that."""
+
+    def __init__(self, where: str, said: str) -> None:
+        super().__init__(f"{where} does not answer ({said}); see that it runs and can be reached")
+        self.said = said
+
+
 class Repository:
     """A bare repository in the cache, and the remote that it is a copy of."""
 
@@ -410,9 +418,7 @@ class Repository:
                 f"there is no git repository at {self.shown} ({line});"
                 " make one: git init --bare PATH; or name another"
             )
-        return StoreAway(
-            f"{self.shown} does not answer ({line}); see that it runs and can be reached"
-        )
+        return RemoteAway(self.shown, line)
 
     def damaged(self, why: str) -> StoreDamaged:
         """The error of a branch that git cannot read at the remote."""

@@ -227,7 +227,8 @@ class GitStore(SQLiteStore):
         engine = replica.ReplicaConnection(
             db, self.path, self._notifier.notify, self._files, self.repository
         )
-        folder, publisher = self._notifier.folder, Publisher(self.repository, self._reply)
+        folder = self._notifier.folder
+        publisher = Publisher(self.repository, self._reply, f"{folder}/away")
         follower = Follower(engine, self._write_queue, patience, self.repository, publisher)
         line, queue = WriteQueue(folder, "push-"), WriteQueue(folder)
         self._git = GitWriter(engine, line, queue, patience, follower)
@@ -352,8 +353,8 @@ class GitStore(SQLiteStore):
     # ---- looks
 
     def _look(self) -> dict[str, str]:
-        ends = time.monotonic() + (self._patience or 0.0)
-        return self._git.publisher.look(ends)
+        publisher = self._git.publisher
+        return publisher.look(publisher.gives_up(self._patience or 0.0))
 
     def _refresh(self) -> None:
         """See that the replica has all that the branch has at this moment."""

@@ -169,6 +169,7 @@ def _later(error: OSError) -> bool:
 
 
 S = TypeVar("S", bound=LoopConnection)
+T = TypeVar("T")
 
 
 MOST = 16
@@ -489,20 +490,22 @@ class LoopConnections:
         )
         self._listeners: OnePerLoop[LoopSubscriptions] = OnePerLoop(transport, LoopSubscriptions)
 
-    def call(self, request: bytes) -> Awaitable[Any]:
+    def call(self, request: bytes, within: float) -> Awaitable[Any]:
         """The answer to a request; over the link of the running loop."""
         link = self.pipeline()
-        return self._first_call(request) if link is None else link.call(request)
+        if link is None:
+            return _in_time(self._first_call(request), within)
+        answer = link.call(request)
+        return answer if within >= REPLY else _in_time(answer, within)
 
     def pipeline(self) -> PipelinedConnection | None:
         """The connection that the calls of the running loop share, if it can be used."""
         link = self._pipelines.connected.get(asyncio.get_running_loop())
         return link if link is not None and link.usable else None
 
-    async def join(self, channels: tuple[bytes, ...]) -> LoopSubscription:
+    async def join(self, channels: tuple[bytes, ...], within: float) -> LoopSubscription:
         """Listen on these channels: it gets everything that is published from now on."""
-        subscriptions = await self._listeners.get()
-        return await subscriptions.join(channels)
+        return await _in_time(self._join(channels), within)
 
     def close(self) -> None:
         """Cut everything, in every loop."""
@@ -517,6 +520,19 @@ class LoopConnections:
     async def _first_call(self, request: bytes) -> Any:  # noqa: ANN401
         link = await self._pipelines.get()
         return await link.call(request)
+
+    async def _join(self, channels: tuple[bytes, ...]) -> LoopSubscription:
+        subscriptions = await self._listeners.get()
+        return await subscriptions.join(channels)
+
+
+async def _in_time(answer: Awaitable[T], within: float) -> T:
+    """The answer, if it comes in time; others that share the connection wait for theirs."""
+    try:
+        async with asyncio.timeout(within):  # not wait_for: that of 3.11 may swallow a cancellation
+            return await answer
+    except TimeoutError:
+        raise Unanswered(f"no answer within {within:.1g} s") from None
 
 
 class OnePerLoop(Generic[S]):

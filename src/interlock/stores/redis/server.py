@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from interlock.errors import StoreReadOnly, StoreUnsuitable
 from interlock.steps import Op
-from interlock.store import Durability, Finding, finding
+from interlock.store import FAILOVER, Durability, Finding, finding
 from interlock.stores.address import Address
 from interlock.stores.marks import mark_facts
 from interlock.stores.network import Unsent
@@ -35,6 +35,7 @@ _MEANING = {
     "no": "what the system has not written is lost with the machine (appendfsync no)",
     "always": "an acknowledged commit is on disk (appendfsync always)",
 }
+_LOSS = "may lose the last acknowledged commits, in every grade of durability"
 _FULL = 0.8
 _CLOCK = 5.0
 _SLOW = 0.05
@@ -52,6 +53,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     durability: Durability
     fsync: str
     promoted: bool
+    replicas: int
     now: int
     mark: str = ""
     made: bool = True
@@ -112,6 +114,7 @@ def server_facts(replies: Sequence[Any], address: Address) -> ServerFacts:
         durability=_durability(info, fsync),
         fsync=fsync if info.get("aof_enabled") == "1" else "",
         promoted=info.get("second_repl_offset", "-1") != "-1",
+        replicas=int(info.get("connected_slaves", "0")),
         now=int(time[0]) * 1_000_000 + int(time[1]),
         mark=number.decode() if marked else "",
         made=number is not None,
@@ -162,6 +165,7 @@ def info(store: RedisStore) -> Op[dict[str, object]]:
     sizes = yield from _sizes(store)
     server = _server(store)
     most = int(stats.get("maxmemory", "0"))
+    replicas = int(stats.get("connected_slaves", "0"))
     return {
         "engine": "redis",
         "server": f"{server.product} {server.version}",
@@ -169,11 +173,12 @@ def info(store: RedisStore) -> Op[dict[str, object]]:
         "namespace": store.namespace,
         "durability": server.durability,
         "means": _MEANING[server.fsync],
+        **({"failover": _LOSS} if replicas else {}),
         "format": FORMAT,
         **sizes,
         "memory_bytes": int(stats.get("used_memory", "0")),
         "memory_max_bytes": most or None,
-        "replicas": int(stats.get("connected_slaves", "0")),
+        "replicas": replicas,
         **mark_facts((yield from store.read_mark())),
     }
 
@@ -204,6 +209,7 @@ def findings(store: RedisStore) -> Op[list[Finding]]:
         _memory(stats),
         _disk(stats),
         _replicas(stats),
+        *([finding(FAILOVER, "this server took over from another one")] if server.promoted else []),
         finding(
             "log", f"{sizes['entries']} entries; trimmed above {store.bound} (?log= in the URL)"
         ),
@@ -262,6 +268,15 @@ def _replicas(stats: dict[str, str]) -> Finding:
     count = int(stats.get("connected_slaves", "0"))
     if not count:
         return finding("replicas", "none: no failover")
-    fact = f"{count}: a failover may lose the last acknowledged commits"
     remedy = "set min-replicas-to-write, and keep their clocks together: tokens follow them"
-    return finding("replicas", fact, remedy)
+    return finding("replicas", f"{count}: a failover {_LOSS}", remedy)
+
+
+def caution(server: ServerFacts, where: str) -> str:
+    """What to know of replicas before agents rely on the durability; empty without any."""
+    if not server.replicas:
+        return ""
+    return (
+        f"{where} has replicas ({server.replicas}): a failover to one {_LOSS};"
+        " set min-replicas-to-write"
+    )

@@ -71,7 +71,7 @@ from interlock.stores.redis.scripts import (
     pack,
     packed_commit,
 )
-from interlock.stores.redis.server import ServerFacts, findings, info
+from interlock.stores.redis.server import ServerFacts, caution, findings, info
 from interlock.stores.redis.transport import RedisTransport
 from interlock.stores.redis.watch import RedisWatch
 
@@ -123,14 +123,19 @@ class RedisStore(NetworkStore):
         return "" if self.server is None else self.server.life
 
     @property
+    def caution(self) -> str:
+        """What to know before agents rely on the durability."""
+        return "" if self.server is None else caution(self.server, self.where)
+
+    @property
     def away(self) -> float | None:
         """Since when, by the monotonic clock, the engine does not answer."""
         return None if self._away is None else self._away[0]
 
-    def note_outage(self, error: Exception) -> None:
+    def note_outage(self, error: Exception, since: float | None = None) -> None:
         """Note that the engine did not answer, also for watches that only listen."""
         self.transport.doubted = time.monotonic()
-        super().note_outage(error)
+        super().note_outage(error, since)
 
     def run(self, script: Script, args: Sequence[scripts.Argument]) -> Op[Any]:
         """The answer of a script that may run twice."""
@@ -142,9 +147,9 @@ class RedisStore(NetworkStore):
     def once(self, script: Script, args: Sequence[scripts.Argument]) -> Op[Any]:
         """The answer of a script, without retries: the caller handles an outage."""
         try:
-            return (yield SendRequest(self._by_name(script, args)))
+            return (yield SendRequest(self._by_name(script, args), self.reply_within()))
         except NoScript:
-            return (yield SendRequest(self._in_full(script, args)))
+            return (yield SendRequest(self._in_full(script, args), self.reply_within()))
 
     def _by_name(self, script: Script, args: Sequence[scripts.Argument]) -> bytes:
         return pack(("EVALSHA", script.sha, *self._tail, *args))
@@ -222,15 +227,17 @@ class RedisStore(NetworkStore):
         return self._commit_with_others(txn)
 
     async def _commit_with_others(self, txn: Txn) -> Answer:
-        if (pipeline := self.transport.pipeline()) is None:
+        pipeline = self.transport.pipeline()
+        if pipeline is None or self._away is not None:
             return await drive_async(self._commit(txn), self.transport)
+        sent = time.monotonic()
         try:
             answer = await pipeline.commit(packed_commit(txn))
         except Unanswered as error:
-            raise self.unknown_outcome(error, txn.id) from error
+            raise self.unknown_outcome(error, txn.id, sent) from error
         except (Unsent, NoScript, RequestTooLate, StoreMoved, StoreRefused):
             return await drive_async(self._commit(txn), self.transport)  # nothing happened
-        if self._away is not None:
+        if self.away is not None:  # noted in the meantime
             self.note_answer()
         return self._answer(txn, answer)
 

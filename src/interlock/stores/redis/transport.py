@@ -26,7 +26,15 @@ from hiredis import ProtocolError, Reader, ReplyError
 
 from interlock.errors import InterlockError, StoreReadOnly, StoreRefused
 from interlock.stores.address import Address
-from interlock.stores.network import CONNECT, LARGEST_REPLY, REPLY, Unanswered, Unsent
+from interlock.stores.network import (
+    CONNECT,
+    LARGEST_REPLY,
+    LEAST_REPLY,
+    OPENING,
+    REPLY,
+    Unanswered,
+    Unsent,
+)
 from interlock.stores.reconnect import Reconnects
 from interlock.stores.redis.errors import MovedToNode, RequestTooLate, meaning, no_redis
 from interlock.stores.redis.scripts import pack
@@ -132,7 +140,12 @@ class Connection:
     """One socket and the parser of what comes from it."""
 
     def __init__(
-        self, sock: socket.socket, endpoint: tuple[str, int] | None = None, *, tls: bool = False
+        self,
+        sock: socket.socket,
+        endpoint: tuple[str, int] | None = None,
+        *,
+        tls: bool = False,
+        within: float = REPLY,
     ) -> None:
         self.sock = sock
         self.endpoint = endpoint
@@ -144,18 +157,25 @@ class Connection:
         self._send = sock.send
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
-        if tls:
-            sock.settimeout(REPLY)
-        else:  # saves a system call for each that follows
-            sock.settimeout(None)
-            limit = struct.pack("ll", int(REPLY), int(REPLY % 1 * 1_000_000))
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        sock.settimeout(None)
+        self.wait_for(within)
 
-    def exchange(self, request: bytes) -> Any:  # noqa: ANN401 - any reply of the server
+    def exchange(self, request: bytes, within: float = REPLY) -> Any:  # noqa: ANN401 - any reply of the server
         """Send, and receive one reply."""
+        if within != self._within:
+            self.wait_for(within)
         self.send(request)
         return self.receive()
+
+    def wait_for(self, seconds: float) -> None:
+        """Wait so long for what is received, and no longer."""
+        self._within = seconds
+        if self.tls:
+            self.sock.settimeout(seconds)
+        else:  # saves a system call for each that follows
+            limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def send(self, request: bytes) -> None:
         """Hand a request to the kernel; Unsent if not one byte of it went."""
@@ -166,7 +186,7 @@ class Connection:
                 sent += self._send(memoryview(request)[sent:])
         except OSError as error:
             # How much of the encrypted text went is unknown.
-            raise (Unanswered if sent or self.tls else Unsent)(reason(error)) from error
+            raise (Unanswered if sent or self.tls else Unsent)(self._reason(error)) from error
 
     def receive(self) -> Any:  # noqa: ANN401
         """The next reply."""
@@ -185,7 +205,7 @@ class Connection:
         try:
             data = self._recv(_CHUNK)
         except OSError as error:
-            raise Unanswered(reason(error)) from error
+            raise Unanswered(self._reason(error)) from error
         if not data:
             raise Unanswered("it closed the connection")
         try:
@@ -200,6 +220,9 @@ class Connection:
             or self._poll.poll(seconds * 1000)
         )
 
+    def _reason(self, error: OSError) -> str:
+        return reason(error, self._within)
+
     def cut(self) -> None:
         """End it from another thread: the thread that waits for it wakes and closes it."""
         with suppress(OSError):
@@ -210,18 +233,18 @@ class Connection:
         self.sock.close()
 
 
-def _connected(address: Address, endpoint: tuple[str, int] | None) -> socket.socket:
+def _connected(address: Address, endpoint: tuple[str, int] | None, within: float) -> socket.socket:
     """A socket that is connected to an endpoint, or to the socket that the address names."""
     if endpoint is None:
         sock = socket.socket(socket.AF_UNIX)
         try:
-            sock.settimeout(CONNECT)
+            sock.settimeout(within)
             sock.connect(address.socket)
         except BaseException:
             sock.close()
             raise
         return sock
-    sock = socket.create_connection(endpoint, CONNECT)
+    sock = socket.create_connection(endpoint, within)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # an idle one may be cut
     for option, value in _KEEPALIVE:
@@ -233,10 +256,15 @@ def _connected(address: Address, endpoint: tuple[str, int] | None) -> socket.soc
     return secured(sock, address, *endpoint)
 
 
-def reason(error: BaseException | None) -> str:
+def _left(ends: float) -> float:
+    """What is left of the time for an answer, but some time for it in any case."""
+    return max(LEAST_REPLY, ends - time.monotonic())
+
+
+def reason(error: BaseException | None, within: float = REPLY) -> str:
     """What went wrong on the way, in a few words."""
     if isinstance(error, (BlockingIOError, TimeoutError)):
-        return f"no answer within {REPLY:.0f} s"
+        return f"no answer within {within:.1g} s"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error) or type(error).__name__
@@ -268,11 +296,11 @@ class RedisTransport:
         """When, by the monotonic clock, a call last met an outage: listeners ping soon."""
         self._learned = (0, 0.0)
 
-    def call(self, request: bytes) -> Any:  # noqa: ANN401
+    def call(self, request: bytes, within: float = REPLY) -> Any:  # noqa: ANN401
         """The answer to a request."""
-        connection = self._take()
+        connection, within = self._take(within)
         try:
-            reply = connection.exchange(request)
+            reply = connection.exchange(request, within)
         except BaseException as error:
             self.drop(connection)
             if isinstance(error, Unanswered):
@@ -285,10 +313,10 @@ class RedisTransport:
             raise self.meaning(reply)
         return reply
 
-    def call_async(self, request: bytes) -> Awaitable[Any]:
+    def call_async(self, request: bytes, within: float = REPLY) -> Awaitable[Any]:
         """Send from an event loop."""
         loops = self._loops or self.loops()
-        return loops.call(request)
+        return loops.call(request, within)
 
     def pipeline(self) -> PipelinedConnection | None:
         """The connection that the calls of the running event loop share, if there is one."""
@@ -336,12 +364,12 @@ class RedisTransport:
         """Whether an error reply means that another server is to be asked."""
         return isinstance(meaning(str(reply), self._address), (MovedToNode, StoreReadOnly))
 
-    def dial(self) -> Connection:
-        """A new connection to a suitable server; the caller closes it."""
+    def dial(self, within: float = REPLY) -> Connection:
+        """A new connection to a suitable server, in time; the caller closes it."""
         self._reconnects.attempt()
         began = time.monotonic()
         try:
-            return self._dial()
+            return self._dial(within)
         except (MovedToNode, InterlockError):
             self.note_answer()
             raise
@@ -358,7 +386,7 @@ class RedisTransport:
         if self._reconnects.away:
             self._reconnects.succeed()
 
-    def _dial(self) -> Connection:
+    def _dial(self, within: float) -> Connection:
         """Of several in the URL the first that is reached and takes writes.
 
         If there is none, and not all of them are replicas, a failover may be under way.
@@ -367,9 +395,10 @@ class RedisTransport:
         endpoints = (moved,) if moved is not None else self._address.hosts or (None,)
         trouble: Unsent | None = None
         replica: StoreReadOnly | None = None
+        share = min(within, max(within / len(endpoints), OPENING))  # one may be frozen
         for endpoint in endpoints:
             try:
-                return self._reach(endpoint)
+                return self._reach(endpoint, share)
             except MovedToNode:
                 raise
             except Unsent as error:
@@ -417,15 +446,17 @@ class RedisTransport:
         if self._loops is not None:
             await self._loops.ended()
 
-    def _take(self) -> Connection:
+    def _take(self, within: float) -> tuple[Connection, float]:
+        """A connection, and what is left of the time."""
         try:
             while True:
                 connection = self._idle.pop()
                 if not connection.readable(0):
-                    return connection
+                    return connection, within
                 self.drop(connection)  # ended, or out of step
         except IndexError:
-            return self.dial()
+            ends = time.monotonic() + within
+            return self.dial(within), _left(ends)
 
     def _give(self, connection: Connection) -> None:
         if len(self._idle) >= _IDLE:
@@ -443,10 +474,11 @@ class RedisTransport:
         while (subscription := self.idle_subscription()) is not None:
             subscription.close()
 
-    def _reach(self, endpoint: tuple[str, int] | None) -> Connection:
+    def _reach(self, endpoint: tuple[str, int] | None, within: float) -> Connection:
+        ends = time.monotonic() + within
         try:
-            sock = _connected(self._address, endpoint)
-            connection = Connection(sock, endpoint, tls=self._address.tls)
+            sock = _connected(self._address, endpoint, min(CONNECT, within))
+            connection = Connection(sock, endpoint, tls=self._address.tls, within=_left(ends))
         except OSError as error:
             raise Unsent(reason(error)) from error
         self._all.add(connection)

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 from hiredis import ProtocolError, ReplyError
 
 from interlock.errors import StoreClosed, StoreMoved
-from interlock.steps import Op, Pause, drive, drive_async
+from interlock.steps import Op, Pause, drive, drive_async, restart_call
 from interlock.store import LOG, Change, Resync
 from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
 from interlock.stores.redis.scripts import SINCE, changes, pack
@@ -121,12 +121,16 @@ class RedisWatch:
     def _take(self, timeout: float | None) -> Op[list[Change | Resync]]:
         ends = None if timeout is None else time.monotonic() + timeout
         delays = pauses()
+        telling: Unsent | Unanswered | None = None
         while not self._closed:
+            within = self._store.reply_within()
             try:
                 found = yield from self._next(ends)
             except (Unsent, Unanswered) as error:
                 self._leave(well=False)
-                yield from self._wait(error, next(delays), ends)
+                if telling is None or within == REPLY:  # what had little time says little
+                    telling = error
+                yield from self._wait(telling, next(delays), ends)
                 found = []
             except BaseException as error:
                 self._leave(well=False)  # it may be in the middle of a message
@@ -136,6 +140,7 @@ class RedisWatch:
             else:
                 if self._store.away is not None:
                     self._store.note_answer()
+                restart_call()
             if found or (ends is not None and time.monotonic() >= ends):
                 return found
         raise StoreClosed("this watch was closed; open another")
@@ -146,9 +151,10 @@ class RedisWatch:
         if self._subscription is None:
             self._behind = True
             if ends is None or ends > now:
+                within = self._store.reply_within()
                 self._subscription = yield _Either(
-                    lambda transport: BlockingSubscription.join(transport, self.channels),
-                    lambda transport: transport.loops().join(self.channels),
+                    lambda transport: BlockingSubscription.join(transport, self.channels, within),
+                    lambda transport: transport.loops().join(self.channels, within),
                 )
         if self._behind or now >= self._due:
             found = yield from self._look()
@@ -311,9 +317,11 @@ class BlockingSubscription:
         self.silence = Silence(transport, time.monotonic())
 
     @classmethod
-    def join(cls, transport: RedisTransport, channels: tuple[bytes, ...]) -> BlockingSubscription:
+    def join(
+        cls, transport: RedisTransport, channels: tuple[bytes, ...], within: float
+    ) -> BlockingSubscription:
         """Listen on these channels: it gets everything that is published from now on."""
-        subscription = transport.idle_subscription() or cls(transport, transport.dial())
+        subscription = transport.idle_subscription() or cls(transport, transport.dial(within))
         try:
             subscription.listen(channels)
         except BaseException as error:

@@ -340,7 +340,7 @@ class Writer:
             fail_jobs(late, self._held_up())
             _finish([job.future for job in late if job.future is not None])
 
-    def _held_up(self) -> StoreBusy:
+    def _held_up(self) -> StoreTrouble:
         pid = self._write_queue.holder()
         self.stuck = f"the store was held up for {self._patience:g} s; retry"
         if pid is not None:
