@@ -61,6 +61,7 @@ MAY_IMPORT = {
         "aio",  # the types of streams
         "client_blocks",
         "client_context",  # the type of a client's context
+        "git_command",  # the list of a user lies in no work tree
         "version",  # metrics name it
     },
     "settings": {"core", "errors"},

@@ -14,10 +14,9 @@ store does not answer, the settling of an unknown outcome included.
 from __future__ import annotations
 
 import time
+from _contextvars import ContextVar  # the module contextvars only copies its names
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -69,6 +68,9 @@ UNDER_WAY = 4.0
 """Seconds beyond its limit for which a wait waits for a request that is under way then."""
 
 
+NEVER = float("inf")  # math has it, too, and would be one more module for a short command
+
+
 class CallTime(Struct, gc=False):
     """The time of one call.
 
@@ -79,14 +81,14 @@ class CallTime(Struct, gc=False):
     """
 
     began: float
-    until: float = inf
-    ends: float = inf
+    until: float = NEVER
+    ends: float = NEVER
     over: bool = False
 
     def restart(self) -> None:
         """A store answered, or was given up: an operation that goes on has its full time again."""
         self.began = time.monotonic()
-        self.ends = inf
+        self.ends = NEVER
 
     def gives_up(self, since: float, patience: float) -> float:
         """When it gives up on a store that does not answer since then: no repetition after it."""
@@ -105,7 +107,7 @@ CALL: ContextVar[CallTime | None] = ContextVar("interlock_call", default=None)
 def restart_call() -> None:
     """The call that is being driven has its full time again, if there is one with less."""
     call = CALL.get()
-    if call is not None and call.ends < inf:
+    if call is not None and call.ends < NEVER:
         call.restart()
 
 
