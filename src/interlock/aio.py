@@ -39,6 +39,7 @@ from interlock.runtime.given import Given
 from interlock.runtime.keeper import LOOK
 from interlock.steps import Op, drive_async
 from interlock.store import Store
+from interlock.threads import going_on_async
 
 if TYPE_CHECKING:
     from interlock.aio_messages import Messages
@@ -114,7 +115,8 @@ class Stream(Generic[T, R]):
         self._task: asyncio.Task[None] | None = None
         callback = getattr(source, "callback", None)
         if callback is not None:
-            self._task = asyncio.create_task(self._call(callback))
+            loop = going_on_async(partial(self._call, callback), "interlock-events")
+            self._task = asyncio.create_task(loop)
 
     def take(self, timeout: float | None = None) -> Awaitable[R]:
         """The values that came since the last call, as soon as there are any.
@@ -348,7 +350,7 @@ class Fleet(FleetProperties[Awaiting]):
         self._closed = True
         self._nudge.set()
         try:
-            if self._tasks and not self.trouble:  # let a pass that has begun finish
+            if self._tasks and not self.store.outage:  # let a pass that has begun finish
                 await asyncio.wait(self._tasks[:1], timeout=self.store.capabilities.allow(1.0))
             self._cancel()
             await asyncio.gather(*self._all_tasks, return_exceptions=True)
@@ -379,21 +381,31 @@ class Fleet(FleetProperties[Awaiting]):
         """Renew the leases from one background task, and check them from another."""
         self._nudge.set()
         if not self._tasks:
-            self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._watch())]
+            self._tasks = [
+                self._going_on("interlock-beat", self._beat),
+                self._going_on("interlock-watch", self._watch),
+            ]
 
     def keep_looking(self) -> None:
         """Look at the outside from a background task, for gates that wait for it."""
         from interlock.nouns.guards.poller import OutsidePoller
 
         if self._looking is None:
-            op = OutsidePoller(self.context).run(patient=True)
-            self._looking = asyncio.create_task(drive_async(op, self.context.store))
+            poller, store = OutsidePoller(self.context), self.context.store
+            self._looking = self._going_on(
+                "interlock-looks", lambda: drive_async(poller.run(patient=True), store)
+            )
 
     def keep_doing(self, name: str, work: Callable[[Callable[[], bool]], Op[None]]) -> None:
         """Do this in a background task of that name until the client is closed."""
         if name not in self._doing:
-            op = work(lambda: self._closed)
-            self._doing[name] = asyncio.create_task(drive_async(op, self.context.store))
+            store = self.context.store
+            self._doing[name] = self._going_on(
+                name, lambda: drive_async(work(lambda: self._closed), store)
+            )
+
+    def _going_on(self, name: str, loop: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        return self._loop.create_task(going_on_async(loop, name, lambda: self._closed))
 
     def _wake(self) -> None:
         """Wake the keeper from any thread."""
@@ -410,18 +422,13 @@ class Fleet(FleetProperties[Awaiting]):
 
     async def _beat(self) -> None:
         keeper = self.context.keeper
-        pause = 0.0
         while not self._closed:
             with suppress(TimeoutError):  # not wait_for: that of 3.11 may swallow a cancellation
-                async with asyncio.timeout(max(keeper.wait(), pause)):
+                async with asyncio.timeout(max(keeper.wait(), 0.0)):
                     await self._nudge.wait()
             self._nudge.clear()
-            pause = 0.0
             if keeper.wait() <= 0 and not self._closed:
-                try:
-                    await drive_async(keeper.run_due(), self.context.store)
-                except Exception:  # noqa: BLE001 - no error may stop the renewals
-                    pause = 0.1
+                await drive_async(keeper.run_due(), self.context.store)
 
     async def _watch(self) -> None:
         keeper = self.context.keeper

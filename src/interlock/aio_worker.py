@@ -29,6 +29,7 @@ from interlock.nouns.tasks.waiting_workers import ReservedSlot
 from interlock.nouns.tasks.worker import SignalListener, WorkerLoop
 from interlock.runtime.outage import AGAIN
 from interlock.steps import Op, drive_async
+from interlock.threads import going_on_async
 
 if TYPE_CHECKING:
     from interlock.nouns.tasks.next_claim import NextClaim
@@ -382,7 +383,9 @@ class Worker:
                 yield
                 return
             listener = self._stop_listener = self._loop.create_task(
-                drive_async(stops.listen(self._obey), store), name="interlock-stops"
+                going_on_async(
+                    lambda: drive_async(stops.listen(self._obey), store), "interlock-stops"
+                )
             )
             try:
                 yield

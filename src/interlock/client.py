@@ -350,9 +350,10 @@ class Fleet(FleetProperties[Blocking]):
     def _start(self, name: str, loop: Callable[[], None]) -> None:
         thread = self._threads.get(name)
         if thread is None:
-            from interlock.threads import background
+            from interlock.threads import background, going_on
 
-            thread = self._threads.setdefault(name, background(loop, name))
+            work = going_on(loop, name, self._stopped)
+            thread = self._threads.setdefault(name, background(work, name))
         if thread.ident is None:  # also if an interrupt prevented its start
             with self._waking, suppress(RuntimeError):  # it was started while we waited
                 thread.start()
@@ -365,21 +366,16 @@ class Fleet(FleetProperties[Blocking]):
 
     def _beat(self) -> None:
         keeper = self.context.keeper
-        pause = 0.0
         while not self._stopped.is_set():
             with suppress(Empty):
-                self._bell.get(timeout=max(keeper.wait(), pause))
+                self._bell.get(timeout=max(keeper.wait(), 0.0))
                 while True:  # one pass answers all calls so far
                     self._bell.get_nowait()
             if self._to_close:
                 self.close()
                 return
-            pause = 0.0
             if not self._stopped.is_set() and keeper.wait() <= 0:
-                try:
-                    drive(keeper.run_due(), self.context.store)
-                except Exception:  # noqa: BLE001 - no error may stop the renewals
-                    pause = 0.1
+                drive(keeper.run_due(), self.context.store)
                 keeper.expire()
 
     def _watch(self) -> None:

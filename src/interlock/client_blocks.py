@@ -18,7 +18,7 @@ from interlock.nouns.grants.held_grant import GrantHandle, take
 from interlock.nouns.grants.request import GrantTarget, GrantTerms
 from interlock.runtime.calls import Blocking
 from interlock.steps import drive
-from interlock.threads import background
+from interlock.threads import background, going_on
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -39,7 +39,8 @@ class Stream(Generic[T, R]):
         self._thread: threading.Thread | None = None
         callback = getattr(source, "callback", None)
         if callback is not None:
-            self._thread = background(lambda: self._call(callback), "interlock-events")
+            loop = going_on(lambda: self._call(callback), "interlock-events", self._closed)
+            self._thread = background(loop, "interlock-events")
             self._thread.start()
 
     def take(self, timeout: float | None = None) -> R:
