@@ -15,6 +15,7 @@ from interlock import file_mark
 from interlock.descriptors import is_refused
 from interlock.errors import (
     OutcomeUnknown,
+    StoreAway,
     StoreClosed,
     StoreDamaged,
     StoreMissing,
@@ -292,18 +293,20 @@ class SQLiteStore(BlockingStore):
     def renew(self, puts: tuple[Put, ...]) -> frozenset[str]:
         """Put liveness keys again that are alive, in one transaction."""
         work = RenewalWork(puts)
-        while True:
-            with suppress(OutcomeUnknown):  # to renew twice does no harm
-                self.transact(work)
-                return work.alive
+        try:
+            self.transact(work)
+        except OutcomeUnknown as error:  # to renew twice does no harm
+            raise StoreAway(str(error)) from error
+        return work.alive
 
     async def renew_async(self, puts: tuple[Put, ...]) -> frozenset[str]:
         """Renew in an event loop, grouped with the works that wait there."""
         work = RenewalWork(puts)
-        while True:
-            with suppress(OutcomeUnknown):
-                await self.transact_async(work)
-                return work.alive
+        try:
+            await self.transact_async(work)
+        except OutcomeUnknown as error:
+            raise StoreAway(str(error)) from error
+        return work.alive
 
     def watch(self, scope: Scope, after: int) -> SQLiteWatch:
         """A feed from this revision on."""
