@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -43,7 +44,7 @@ def path(tmp_path: Path) -> str:
 def fleet(request: pytest.FixtureRequest, path: str) -> Iterator[Fleet]:
     memory = request.param == "memory"
     store = MemoryStore() if memory else SQLiteStore(path, patience=PATIENCE)
-    with interlock.connect(agent="ada", store=store) as connected:
+    with closing(store), interlock.connect(agent="ada", store=store) as connected:
         yield connected
 
 
@@ -183,8 +184,10 @@ def test_a_close_inside_of_a_commit_ends_the_session_right_after_it(path: str) -
 def test_another_client_of_the_thread_is_refused_too(path: str) -> None:
     """It has a queue file of its own, so it would wait for the turn of its own thread."""
     with (
-        interlock.connect(agent="ada", store=SQLiteStore(path, patience=PATIENCE)) as fleet,
-        interlock.connect(agent="bea", store=SQLiteStore(path, patience=PATIENCE)) as other,
+        closing(SQLiteStore(path, patience=PATIENCE)) as one,
+        closing(SQLiteStore(path, patience=PATIENCE)) as two,
+        interlock.connect(agent="ada", store=one) as fleet,
+        interlock.connect(agent="bea", store=two) as other,
     ):
         other.locks.acquire("merge")
 
@@ -223,8 +226,10 @@ def test_a_handler_may_release_at_every_moment_of_a_call(path: str) -> None:
     """It neither waits for its own caller nor hangs in a lock of it."""
     slowest = [0.0]
     with (
-        interlock.connect(agent="ada", store=SQLiteStore(path, patience=PATIENCE)) as fleet,
-        interlock.connect(agent="bea", store=SQLiteStore(path, patience=PATIENCE)) as other,
+        closing(SQLiteStore(path, patience=PATIENCE)) as one,
+        closing(SQLiteStore(path, patience=PATIENCE)) as two,
+        interlock.connect(agent="ada", store=one) as fleet,
+        interlock.connect(agent="bea", store=two) as other,
     ):
 
         def call() -> None:

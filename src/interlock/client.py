@@ -280,7 +280,7 @@ class Fleet(FleetProperties[Blocking]):
         return Block(self, target_of(things), terms, interrupt=interrupt)
 
     def close(self) -> None:
-        """End the session, which releases all its grants, and close the store.
+        """End the session, which releases all its grants, and close the store if we opened it.
 
         A signal handler, or a finaliser, that runs inside of another call of its thread leaves it
         to the background thread, which does it when that call has returned.
@@ -307,8 +307,7 @@ class Fleet(FleetProperties[Blocking]):
                 if thread.ident is not None and thread is not threading.current_thread():
                     thread.join(timeout=self.store.capabilities.allow(1.0))
         finally:  # an interrupt must close the stores, too
-            if not self.context.shares_store:
-                self.context.store.close()
+            self.context.close_store()
             if "bus" in self.context.__dict__:
                 self.context.bus.close()
             _open.pop(id(self), None)
@@ -430,6 +429,7 @@ def connect(
     INTERLOCK_TRACE, else a new id.
     ``key`` signs this client's entries in the record: the name of a key, or the path of its file;
     without one it is INTERLOCK_KEY, else they are not signed.
+    An open ``store`` stays open after ``close``: its caller closes it.
     """
     name, resumed = agent_and_session(agent, session)
     return begun(
@@ -445,6 +445,7 @@ def connect(
         caller=caller,
         no_retry=no_retry,
         look=look,
+        shared=store is not None,
         clock=clock,
     )
 
@@ -463,7 +464,7 @@ def begun(
 ) -> Fleet:
     """A client of an open store under this name and session; it ignores the environment.
 
-    A ``shared`` store has several clients in this process, and stays open after ``close``.
+    A ``shared`` store belongs to the caller, and stays open after ``close``.
     """
     try:
         context = make_context(store, agent, **options)

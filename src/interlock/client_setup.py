@@ -38,7 +38,7 @@ class FleetProperties(FleetCalls[D]):
     @property
     def store(self) -> Store:
         """The store of this client."""
-        return self.context.store
+        return self.context.opened
 
     @property
     def trace(self) -> str:
