@@ -109,11 +109,11 @@ def streaming(function: Callable[..., StreamSource[Any, Any]]) -> Callable[..., 
     """A call that returns a source, as a method that returns a stream."""
 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
-        from interlock.client_blocks import Stream
-
         if self.context.put_off:
             catch_up(self.context)
         try:
+            from interlock.client_blocks import Stream
+
             return Stream(function(self, *args, **kwargs), self.context)
         except OSError as error:
             raise named(error) from error.__cause__
@@ -125,11 +125,11 @@ def opening(function: Callable[..., Op[StreamSource[Any, Any]]]) -> Callable[...
     """A call that reads and then returns a source, as a method that returns a stream."""
 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
-        from interlock.client_blocks import Stream
-
         if self.context.put_off:
             catch_up(self.context)
         try:
+            from interlock.client_blocks import Stream
+
             source = drive(function(self, *args, **kwargs), self.context.store)
             return Stream(source, self.context)
         except OSError as error:
