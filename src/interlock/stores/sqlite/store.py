@@ -206,7 +206,7 @@ class SQLiteStore(BlockingStore):
         return snapshot
 
     def _wait_until_durable(self, revision: int) -> None:
-        """Return when all up to a revision is durable; a signal handler may run meanwhile."""
+        """Return when all up to a revision is durable, as one call of this thread."""
         wal = self._engine.wal
         if not wal.is_durable(revision):
             with one_call():
