@@ -81,6 +81,10 @@ def starve_in_use(url: str) -> None:
                 fleet.tasks.list()
             with suppress(OutOfDescriptors):
                 fleet.messages.send("bea", "hello")
+            with suppress(OutOfDescriptors), fleet.observe() as events:
+                events.take(0)
+            with suppress(OutOfDescriptors), fleet.tasks.subscribe() as told:
+                told.take(0)
             fleet.close()
         with interlock.connect(url, agent="bea") as other:
             assert isinstance(other.locks.acquire("merge"), interlock.Acquired), number

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,7 +28,7 @@ from interlock.client_blocks import Held
 from interlock.errors import StoreBusy, StoreInUse
 from interlock.store import Txn
 from interlock.stores.memory import MemoryStore
-from interlock.stores.sqlite import SQLiteStore
+from interlock.stores.sqlite import SQLiteStore, wal
 
 PATIENCE = 3.0
 """Seconds that a call of these tests waits for its turn, if it waits."""
@@ -43,7 +44,7 @@ def path(tmp_path: Path) -> str:
 def fleet(request: pytest.FixtureRequest, path: str) -> Iterator[Fleet]:
     memory = request.param == "memory"
     store = MemoryStore() if memory else SQLiteStore(path, patience=PATIENCE)
-    with interlock.connect(agent="ada", store=store) as connected:
+    with closing(store), interlock.connect(agent="ada", store=store) as connected:
         yield connected
 
 
@@ -97,6 +98,33 @@ def test_a_release_that_was_left_for_later_ends_no_later_grant(fleet: Fleet) -> 
     until(lambda: not fleet.context.grants.pending)
     assert isinstance(again, outcomes.Acquired)
     assert fleet.locks.show("merge").token == again.token
+
+
+def test_a_release_inside_of_a_read_that_waits_for_the_disk_is_carried_out_after_it(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        interlock.connect(path, agent="ada") as fleet,
+        interlock.connect(path, agent="bea") as other,
+    ):
+        fleet.locks.acquire("merge")
+        other.locks.acquire("deploy")
+        assert isinstance(fleet.store, SQLiteStore)
+        log, sync, main = fleet.store._engine.wal, wal._sync, threading.get_ident()
+        monkeypatch.setattr(log, "_note", -1)  # no process noted that the disk has what we read
+        monkeypatch.setattr(log, "_durable", 0)
+
+        def interrupted(fd: int) -> None:
+            if threading.get_ident() == main and not answers:
+                answers.append(None)
+                answers[0] = fleet.locks.release("merge")
+            sync(fd)
+
+        monkeypatch.setattr(wal, "_sync", interrupted)
+        fleet.locks.show("deploy")
+        assert answers == [outcomes.LockReleased(lock="merge", later=True)]
+        until(lambda: is_free(fleet, "merge"))
+        monkeypatch.undo()
 
 
 def test_the_end_of_a_block_inside_of_a_commit_releases(fleet: Fleet) -> None:
@@ -183,8 +211,10 @@ def test_a_close_inside_of_a_commit_ends_the_session_right_after_it(path: str) -
 def test_another_client_of_the_thread_is_refused_too(path: str) -> None:
     """It has a queue file of its own, so it would wait for the turn of its own thread."""
     with (
-        interlock.connect(agent="ada", store=SQLiteStore(path, patience=PATIENCE)) as fleet,
-        interlock.connect(agent="bea", store=SQLiteStore(path, patience=PATIENCE)) as other,
+        closing(SQLiteStore(path, patience=PATIENCE)) as one,
+        closing(SQLiteStore(path, patience=PATIENCE)) as two,
+        interlock.connect(agent="ada", store=one) as fleet,
+        interlock.connect(agent="bea", store=two) as other,
     ):
         other.locks.acquire("merge")
 
@@ -223,8 +253,10 @@ def test_a_handler_may_release_at_every_moment_of_a_call(path: str) -> None:
     """It neither waits for its own caller nor hangs in a lock of it."""
     slowest = [0.0]
     with (
-        interlock.connect(agent="ada", store=SQLiteStore(path, patience=PATIENCE)) as fleet,
-        interlock.connect(agent="bea", store=SQLiteStore(path, patience=PATIENCE)) as other,
+        closing(SQLiteStore(path, patience=PATIENCE)) as one,
+        closing(SQLiteStore(path, patience=PATIENCE)) as two,
+        interlock.connect(agent="ada", store=one) as fleet,
+        interlock.connect(agent="bea", store=two) as other,
     ):
 
         def call() -> None:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from weakref import WeakSet
 
 from interlock import registry
 from interlock.client_context import SESSION_TTL, Context
@@ -28,7 +29,7 @@ from interlock.client_setup import (
 from interlock.clock import Clock
 from interlock.core.validate import FOREVER
 from interlock.descriptors import named
-from interlock.errors import InterlockError, StoreClosed, StoreTrouble
+from interlock.errors import BadInput, InterlockError, StoreClosed, StoreTrouble
 from interlock.nouns.fleet.calls import FleetCalls
 from interlock.nouns.grants.held_grant import GrantHandle, take
 from interlock.nouns.grants.lock import LockTarget
@@ -39,6 +40,7 @@ from interlock.runtime.given import Given
 from interlock.runtime.keeper import LOOK
 from interlock.steps import CALL, Op, drive_apart, drive_async
 from interlock.store import Store
+from interlock.threads import going_on_async
 
 if TYPE_CHECKING:
     from interlock.aio_messages import Messages
@@ -102,6 +104,8 @@ METHODS: dict[str, Callable[..., Any]] = {
 }
 offered = partial(driven, methods=METHODS)
 _classes: dict[type, type[Calls[Awaiting]]] = {}
+_at_end: WeakSet[asyncio.Task[None]] = WeakSet()
+"""The tasks that close a client at the end of its event loop."""
 
 
 class Stream(Generic[T, R]):
@@ -109,12 +113,13 @@ class Stream(Generic[T, R]):
 
     def __init__(self, source: StreamSource[T, R], context: Context) -> None:
         self._source = source
-        self._store = context.store
+        self._context = context
         self._outage = context.outage(source.about)
         self._task: asyncio.Task[None] | None = None
         callback = getattr(source, "callback", None)
         if callback is not None:
-            self._task = asyncio.create_task(self._call(callback))
+            loop = going_on_async(partial(self._call, callback), "interlock-events")
+            self._task = asyncio.create_task(loop)
 
     def take(self, timeout: float | None = None) -> Awaitable[R]:
         """The values that came since the last call, as soon as there are any.
@@ -122,7 +127,7 @@ class Stream(Generic[T, R]):
         Returns none when the time is up.
         """
         op: Op[Any] = self._outage.feed(self._source.take, timeout)
-        return drive_async(op, self._store)
+        return drive_async(op, self._context.store)
 
     async def close(self) -> None:
         """Stop watching."""
@@ -132,7 +137,7 @@ class Stream(Generic[T, R]):
         self._source.close()
         if (leave := getattr(self._source, "leave", None)) is not None:
             with suppress(InterlockError):  # what it would give up expires
-                await drive_async(leave(), self._store)
+                await drive_async(leave(), self._context.store)
 
     async def __aiter__(self) -> AsyncIterator[T]:
         while True:
@@ -156,7 +161,7 @@ class Stream(Generic[T, R]):
                 return
             except StoreTrouble as trouble:  # it resumes at the same position
                 complaints.warn(trouble)
-                await asyncio.sleep(self._store.capabilities.allow(AGAIN))
+                await asyncio.sleep(self._context.store.capabilities.allow(AGAIN))
                 continue
             complaints.over()
             for value in self._source.each(taken):
@@ -252,6 +257,9 @@ class Fleet(FleetProperties[Awaiting]):
         self._tasks: list[asyncio.Task[None]] = []
         self._looking: asyncio.Task[None] | None = None
         self._doing: dict[str, asyncio.Task[None]] = {}
+        self._at_end = self._close_at_end()
+        self._ending = False
+        """Whether that generator closes the client."""
 
     def _calls(self, noun: Noun) -> Calls[Awaiting]:
         kind: type[Calls[Awaiting]] = registry.load(noun.awaiting or noun.calls)
@@ -342,32 +350,63 @@ class Fleet(FleetProperties[Awaiting]):
         return Block(self, target_of(things), terms)
 
     async def close(self) -> None:
-        """End the session, which releases all its grants, and close the store."""
+        """End the session, which releases all its grants, and close the store if we opened it.
+
+        ``asyncio.run`` does it at its end for a client that is still open.
+        """
         if self._closed:
             return
+        here = asyncio.get_running_loop() is self._loop
+        if not here and not self._loop.is_closed():
+            raise BadInput(
+                "this client belongs to another event loop; close it there, as with"
+                " asyncio.run_coroutine_threadsafe(fleet.close(), loop)"
+            )
         self._closed = True
-        self._nudge.set()
+        if here:
+            self._nudge.set()
+        tasks = self._all_tasks if here else []  # those of a closed loop never go on
         try:
-            if self._tasks and not self.trouble:  # let a pass that has begun finish
+            if self._tasks and here and not self.store.outage:  # let a pass that has begun finish
                 await asyncio.wait(self._tasks[:1], timeout=self.store.capabilities.allow(1.0))
-            self._cancel()
-            await asyncio.gather(*self._all_tasks, return_exceptions=True)
+            _cancel(tasks)
+            await asyncio.gather(*tasks, return_exceptions=True)
             with suppress(InterlockError):
                 await drive_async(self._end(kept=bool(self._tasks)), self.store)
         finally:  # a cancellation must close the stores, too
-            self._cancel()
-            await self.context.store.close_async()
+            _cancel(tasks)
+            await self.context.close_store_async()
             if "bus" in self.context.__dict__:
                 await self.context.bus.close_async()
+            if here and not self._ending:
+                await self._at_end.aclose()
+
+    async def begin(self) -> None:
+        """Have the event loop close the client at its end."""
+        await anext(self._at_end)
+
+    async def _close_at_end(self) -> AsyncGenerator[None, None]:
+        """An event loop that ends closes its generators, after its tasks were cancelled."""
+        try:
+            yield
+        finally:
+            if not self._closed:
+                self._ending = True
+                await self._let_others_end()
+                await self.close()
+
+    async def _let_others_end(self) -> None:
+        """Wait for the other generators of the loop, whose blocks release what they hold."""
+        if (own := asyncio.current_task()) is not None:
+            _at_end.add(own)
+        await asyncio.sleep(0)  # until they have begun to close
+        if others := asyncio.all_tasks() - set(_at_end) - set(self._all_tasks):
+            await asyncio.wait(others, timeout=self.store.capabilities.allow(1.0))
 
     @property
     def _all_tasks(self) -> list[asyncio.Task[None]]:
         looking = [] if self._looking is None else [self._looking]
         return [*self._tasks, *looking, *self._doing.values()]
-
-    def _cancel(self) -> None:
-        for task in self._all_tasks:
-            task.cancel()
 
     async def __aenter__(self) -> Self:
         return self
@@ -379,21 +418,31 @@ class Fleet(FleetProperties[Awaiting]):
         """Renew the leases from one background task, and check them from another."""
         self._nudge.set()
         if not self._tasks:
-            self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._watch())]
+            self._tasks = [
+                self._going_on("interlock-beat", self._beat),
+                self._going_on("interlock-watch", self._watch),
+            ]
 
     def keep_looking(self) -> None:
         """Look at the outside from a background task, for gates that wait for it."""
         from interlock.nouns.guards.poller import OutsidePoller
 
         if self._looking is None:
-            op = OutsidePoller(self.context).run(patient=True)
-            self._looking = asyncio.create_task(drive_apart(op, self.context.store))
+            poller, store = OutsidePoller(self.context), self.context.store
+            self._looking = self._going_on(
+                "interlock-looks", lambda: drive_apart(poller.run(patient=True), store)
+            )
 
     def keep_doing(self, name: str, work: Callable[[Callable[[], bool]], Op[None]]) -> None:
         """Do this in a background task of that name until the client is closed."""
         if name not in self._doing:
-            op = work(lambda: self._closed)
-            self._doing[name] = asyncio.create_task(drive_apart(op, self.context.store))
+            store = self.context.store
+            self._doing[name] = self._going_on(
+                name, lambda: drive_apart(work(lambda: self._closed), store)
+            )
+
+    def _going_on(self, name: str, loop: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        return self._loop.create_task(going_on_async(loop, name, lambda: self._closed))
 
     def _wake(self) -> None:
         """Wake the keeper from any thread."""
@@ -411,24 +460,24 @@ class Fleet(FleetProperties[Awaiting]):
     async def _beat(self) -> None:
         CALL.set(None)  # it outlives the call that starts it
         keeper = self.context.keeper
-        pause = 0.0
         while not self._closed:
             with suppress(TimeoutError):  # not wait_for: that of 3.11 may swallow a cancellation
-                async with asyncio.timeout(max(keeper.wait(), pause)):
+                async with asyncio.timeout(max(keeper.wait(), 0.0)):
                     await self._nudge.wait()
             self._nudge.clear()
-            pause = 0.0
             if keeper.wait() <= 0 and not self._closed:
-                try:
-                    await drive_async(keeper.run_due(), self.context.store)
-                except Exception:  # noqa: BLE001 - no error may stop the renewals
-                    pause = 0.1
+                await drive_async(keeper.run_due(), self.context.store)
 
     async def _watch(self) -> None:
         keeper = self.context.keeper
         while True:
             await asyncio.sleep(min(keeper.time_left(), LOOK))
             keeper.expire()
+
+
+def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
 
 
 async def connect(
@@ -451,11 +500,11 @@ async def connect(
 
     The parameters are those of ``interlock.connect``.
     """
-    store = await find_or_open_store_async(url, store)
+    used = await find_or_open_store_async(url, store)
     try:
         name, resumed = agent_and_session(agent, session)
         context = make_context(
-            store,
+            used,
             name,
             trace=trace,
             key=key,
@@ -466,12 +515,15 @@ async def connect(
         )
         context.runner.via = "python-async"
         term, inherited = ttl if join else None, resumed != session
-        await drive_async(context.begin(resumed, term, inherited=inherited), store)
+        await drive_async(context.begin(resumed, term, inherited=inherited), used)
         looks = wants_looks(context, look)
     except BaseException:
-        await store.close_async()
+        if store is None:
+            await used.close_async()
         raise
+    context.shares_store = store is not None
     fleet = Fleet(context)
+    await fleet.begin()
     if context.session_lease is not None:
         fleet.keep()
     if looks:

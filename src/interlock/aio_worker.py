@@ -10,7 +10,7 @@ import asyncio
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from interlock.nouns.tasks.waiting_workers import ReservedSlot
 from interlock.nouns.tasks.worker import SignalListener, WorkerLoop
 from interlock.runtime.outage import AGAIN
 from interlock.steps import Op, drive_async
+from interlock.threads import going_on_async
 
 if TYPE_CHECKING:
     from interlock.nouns.tasks.next_claim import NextClaim
@@ -373,24 +374,29 @@ class Worker:
         await asyncio.gather(*[claim.let_go() for claim in came])
         self._worker_loop.report(self._open.values())
 
-    @asynccontextmanager
-    async def _listening(self) -> AsyncIterator[None]:
-        """Listen to signals and stop messages, once for the loop and for ``serve``."""
-        stops, store = self._worker_loop.stops, self._fleet.store
-        with SignalListener(self._on_signal, wanted=self._signals):
-            if stops is None or self._stop_listener is not None:
-                yield
-                return
-            listener = self._stop_listener = self._loop.create_task(
-                drive_async(stops.listen(self._obey), store), name="interlock-stops"
+    def _listening(self) -> AsyncExitStack:
+        """Listen to signals and stop messages, once for the loop and for ``serve``.
+
+        It is no generator: an event loop that ends closes all generators at once.
+        """
+        stack, stops = AsyncExitStack(), self._worker_loop.stops
+        stack.enter_context(SignalListener(self._on_signal, wanted=self._signals))
+        if stops is not None and self._stop_listener is None:
+            store = self._fleet.store
+            self._stop_listener = self._loop.create_task(
+                going_on_async(
+                    lambda: drive_async(stops.listen(self._obey), store), "interlock-stops"
+                )
             )
-            try:
-                yield
-            finally:
-                self._stop_listener = None
-                listener.cancel()
-                await asyncio.wait((listener,))
-                await drive_async(self._worker_loop.acknowledge_stops(), store)
+            stack.push_async_callback(self._end_listening, self._stop_listener)
+        return stack
+
+    async def _end_listening(self, listener: asyncio.Task[None]) -> None:
+        self._stop_listener = None
+        listener.cancel()
+        await asyncio.wait((listener,))
+        with suppress(StoreClosed):  # with the client: its session has ended
+            await drive_async(self._worker_loop.acknowledge_stops(), self._fleet.store)
 
     def _obey(self, stop: StopNotice) -> None:
         """Handle a stop message; the second one also breaks off the open claims."""

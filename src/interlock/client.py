@@ -109,11 +109,11 @@ def streaming(function: Callable[..., StreamSource[Any, Any]]) -> Callable[..., 
     """A call that returns a source, as a method that returns a stream."""
 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
-        from interlock.client_blocks import Stream
-
         if self.context.put_off:
             catch_up(self.context)
         try:
+            from interlock.client_blocks import Stream
+
             return Stream(function(self, *args, **kwargs), self.context)
         except OSError as error:
             raise named(error) from error.__cause__
@@ -125,11 +125,11 @@ def opening(function: Callable[..., Op[StreamSource[Any, Any]]]) -> Callable[...
     """A call that reads and then returns a source, as a method that returns a stream."""
 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
-        from interlock.client_blocks import Stream
-
         if self.context.put_off:
             catch_up(self.context)
         try:
+            from interlock.client_blocks import Stream
+
             source = drive(function(self, *args, **kwargs), self.context.store)
             return Stream(source, self.context)
         except OSError as error:
@@ -280,7 +280,7 @@ class Fleet(FleetProperties[Blocking]):
         return Block(self, target_of(things), terms, interrupt=interrupt)
 
     def close(self) -> None:
-        """End the session, which releases all its grants, and close the store.
+        """End the session, which releases all its grants, and close the store if we opened it.
 
         A signal handler, or a finaliser, that runs inside of another call of its thread leaves it
         to the background thread, which does it when that call has returned.
@@ -307,8 +307,7 @@ class Fleet(FleetProperties[Blocking]):
                 if thread.ident is not None and thread is not threading.current_thread():
                     thread.join(timeout=self.store.capabilities.allow(1.0))
         finally:  # an interrupt must close the stores, too
-            if not self.context.shares_store:
-                self.context.store.close()
+            self.context.close_store()
             if "bus" in self.context.__dict__:
                 self.context.bus.close()
             _open.discard(ref(self))
@@ -350,9 +349,10 @@ class Fleet(FleetProperties[Blocking]):
     def _start(self, name: str, loop: Callable[[], None]) -> None:
         thread = self._threads.get(name)
         if thread is None:
-            from interlock.threads import background
+            from interlock.threads import background, going_on
 
-            thread = self._threads.setdefault(name, background(loop, name))
+            work = going_on(loop, name, self._stopped)
+            thread = self._threads.setdefault(name, background(work, name))
         if thread.ident is None:  # also if an interrupt prevented its start
             with self._waking, suppress(RuntimeError):  # it was started while we waited
                 thread.start()
@@ -365,21 +365,16 @@ class Fleet(FleetProperties[Blocking]):
 
     def _beat(self) -> None:
         keeper = self.context.keeper
-        pause = 0.0
         while not self._stopped.is_set():
             with suppress(Empty):
-                self._bell.get(timeout=max(keeper.wait(), pause))
+                self._bell.get(timeout=max(keeper.wait(), 0.0))
                 while True:  # one pass answers all calls so far
                     self._bell.get_nowait()
             if self._to_close:
                 self.close()
                 return
-            pause = 0.0
             if not self._stopped.is_set() and keeper.wait() <= 0:
-                try:
-                    drive(keeper.run_due(), self.context.store)
-                except Exception:  # noqa: BLE001 - no error may stop the renewals
-                    pause = 0.1
+                drive(keeper.run_due(), self.context.store)
                 keeper.expire()
 
     def _watch(self) -> None:
@@ -435,6 +430,7 @@ def connect(
     INTERLOCK_TRACE, else a new id.
     ``key`` signs this client's entries in the record: the name of a key, or the path of its file;
     without one it is INTERLOCK_KEY, else they are not signed.
+    An open ``store`` stays open after ``close``: its caller closes it.
     """
     name, resumed = agent_and_session(agent, session)
     return begun(
@@ -450,6 +446,7 @@ def connect(
         caller=caller,
         no_retry=no_retry,
         look=look,
+        shared=store is not None,
         clock=clock,
     )
 
@@ -468,7 +465,7 @@ def begun(
 ) -> Fleet:
     """A client of an open store under this name and session; it ignores the environment.
 
-    A ``shared`` store has several clients in this process, and stays open after ``close``.
+    A ``shared`` store belongs to the caller, and stays open after ``close``.
     """
     try:
         context = make_context(store, agent, **options)

@@ -18,7 +18,7 @@ from interlock.nouns.grants.held_grant import GrantHandle, take
 from interlock.nouns.grants.request import GrantTarget, GrantTerms
 from interlock.runtime.calls import Blocking
 from interlock.steps import drive
-from interlock.threads import background
+from interlock.threads import background, going_on
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -33,13 +33,14 @@ class Stream(Generic[T, R]):
 
     def __init__(self, source: StreamSource[T, R], context: Context) -> None:
         self._source = source
-        self._store = context.store
+        self._context = context
         self._outage = context.outage(source.about)
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         callback = getattr(source, "callback", None)
         if callback is not None:
-            self._thread = background(lambda: self._call(callback), "interlock-events")
+            loop = going_on(lambda: self._call(callback), "interlock-events", self._closed)
+            self._thread = background(loop, "interlock-events")
             self._thread.start()
 
     def take(self, timeout: float | None = None) -> R:
@@ -47,7 +48,7 @@ class Stream(Generic[T, R]):
 
         Returns none when the time is up.
         """
-        taken: Any = drive(self._outage.feed(self._source.take, timeout), self._store)
+        taken: Any = drive(self._outage.feed(self._source.take, timeout), self._context.store)
         return taken  # type: ignore[no-any-return]  # an empty tuple is of any such type
 
     def close(self) -> None:
@@ -58,7 +59,7 @@ class Stream(Generic[T, R]):
         self._source.close()
         if (leave := getattr(self._source, "leave", None)) is not None:
             with suppress(InterlockError):  # what it would give up expires
-                drive(leave(), self._store)
+                drive(leave(), self._context.store)
 
     def __iter__(self) -> Iterator[T]:
         while True:
@@ -82,7 +83,7 @@ class Stream(Generic[T, R]):
                 return
             except StoreTrouble as trouble:  # it resumes at the same position
                 complaints.warn(trouble)
-                self._closed.wait(self._store.capabilities.allow(AGAIN))
+                self._closed.wait(self._context.store.capabilities.allow(AGAIN))
                 continue
             complaints.over()
             for value in self._source.each(taken):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
 from interlock.core import keys, validate
 from interlock.core.decision import Write
-from interlock.errors import BadInput, Lapsed
+from interlock.errors import BadInput, Lapsed, StoreClosed
 from interlock.nouns.grants.service import GrantService
 from interlock.runtime.client_housekeeping import ClientHousekeeping
 from interlock.runtime.identity import TRACE, Actor, Identity
@@ -58,9 +58,10 @@ class Context:
         no_retry: bool = False,
         person: Callable[[], str] = str,
     ) -> None:
-        self.store = store
+        self.store = self.opened = store
+        """The store; once a client is closed that does not own it, one that refuses all calls."""
         self.shares_store = False
-        """Whether the store has other clients, and stays open when this one is closed."""
+        """Whether the store belongs to the caller, and stays open when the client is closed."""
         self.looks = True
         """Whether a question about a guard looks at this host; not one from another host."""
         self.no_retry = no_retry
@@ -287,6 +288,25 @@ class Context:
             return replace(left, released=(*released, *left.released))
         return left
 
+    def close_store(self) -> None:
+        """Close the store if it is ours; else only this client is refused from now on."""
+        if self.shares_store:
+            self.store = cast("Store", _ClosedClient(self.opened))
+        else:
+            self.store.close()
+
+    async def close_store_async(self) -> None:
+        """As ``close_store``, in an event loop."""
+        if self.shares_store:
+            self.close_store()
+        else:
+            await self.store.close_async()
+
+    def check_open(self) -> None:
+        """Raise if the client was closed, though others go on with its store."""
+        if self.store is not self.opened:
+            raise _closed()
+
     def terms(
         self,
         settings: Mapping[str, float],
@@ -391,6 +411,23 @@ class StoreOpener:
         from interlock.stores import open_store_async
 
         return _brief(await open_store_async(url, create=create))
+
+
+class _ClosedClient:
+    """The store of a client that was closed, while others go on with it."""
+
+    outage = ""
+    missing = False
+
+    def __init__(self, store: Store) -> None:
+        self.capabilities = store.capabilities
+
+    def __getattr__(self, _: str) -> NoReturn:
+        raise _closed()
+
+
+def _closed() -> StoreClosed:
+    return StoreClosed("this client was closed; connect again")
 
 
 def _brief(store: Store) -> Store:

@@ -43,7 +43,7 @@ class FleetProperties(FleetCalls[D]):
     @property
     def store(self) -> Store:
         """The store of this client."""
-        return self.context.store
+        return self.context.opened
 
     @property
     def trace(self) -> str:
@@ -52,8 +52,12 @@ class FleetProperties(FleetCalls[D]):
 
     @property
     def trouble(self) -> str:
-        """Why the store does not answer at the moment, and since when; empty while it does."""
-        return self.context.store.outage
+        """Why the store does not answer at the moment, and since when.
+
+        While it answers: what fails in the background, such as renewals on a full disk.
+        Empty while all is well.
+        """
+        return self.context.store.outage or self.context.keeper.trouble
 
     @property
     def pulse(self) -> StatusReporter:
@@ -69,7 +73,7 @@ class FleetProperties(FleetCalls[D]):
         context.left = True
         if not context.began:  # the session continues, and only this client knows what to release
             yield from context.grants.release_pending()
-        elif not self.trouble:  # else the session expires: close() does not wait for the store
+        elif not self.store.outage:  # else the session expires: close() does not wait for the store
             yield from context.leave()
         if not kept and context.housekeeping.due:
             yield from context.housekeeping.run(Actor())

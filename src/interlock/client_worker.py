@@ -29,7 +29,7 @@ from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, HeldClaim
 from interlock.nouns.tasks.worker import SignalListener, WorkerLoop, interrupt_main
 from interlock.runtime.stoppable import SLICE
 from interlock.steps import drive
-from interlock.threads import background
+from interlock.threads import background, going_on
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -331,8 +331,12 @@ def listening(
         yield
         return
     over = threading.Event()
-    op = stops.for_other_thread().listen(obey, lambda: not over.is_set())
-    background(lambda: drive(op, store), "interlock-stops").start()
+    listener, name = stops.for_other_thread(), "interlock-stops"
+
+    def listen() -> None:
+        drive(listener.listen(obey, lambda: not over.is_set()), store)
+
+    background(going_on(listen, name, over), name).start()
     try:
         yield
     finally:

@@ -22,7 +22,7 @@ from weakref import WeakSet
 
 from interlock.errors import InterlockError
 from interlock.steps import drive
-from interlock.threads import background
+from interlock.threads import background, going_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -266,7 +266,8 @@ class LateEnd:
         self._ends = ends
         self._wanted = threading.Event()
         self._over = threading.Event()
-        background(self._run, "interlock-late-end").start()
+        name = "interlock-late-end"
+        background(going_on(self._run, name, self._over), name).start()
 
     def begin(self) -> None:
         """Something was put off."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -170,7 +171,8 @@ def test_what_a_frozen_engine_does_late_is_what_its_clients_were_told(
 def test_the_trouble_ends_even_if_the_session_lapsed_meanwhile(server: Engine) -> None:
     url = server.url("lapsed")
     ttl = store_times(url).ttl
-    with interlock.connect(agent="ada", store=opened(url, patience=1), ttl=ttl) as fleet:
+    store = opened(url, patience=1)
+    with closing(store), interlock.connect(agent="ada", store=store, ttl=ttl) as fleet:
         lease = fleet.context.session_lease
         assert lease is not None
         server.kill()

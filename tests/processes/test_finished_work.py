@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -173,13 +173,16 @@ def run(form: Callable[..., object], url: str, finish: Finish) -> None:
     """Work in this form until its end."""
     store = opened(url, patience=0.3)
     if form in BLOCKING:
-        with interlock.connect(agent="ada", store=store, ttl=TTL) as fleet:
+        with closing(store), interlock.connect(agent="ada", store=store, ttl=TTL) as fleet:
             form(fleet, finish)
         return
 
     async def main(body: Callable[[aio.Fleet, Finish], Awaitable[None]]) -> None:
-        async with await aio.connect(agent="ada", store=store, ttl=TTL) as fleet:
-            await body(fleet, finish)
+        try:
+            async with await aio.connect(agent="ada", store=store, ttl=TTL) as fleet:
+                await body(fleet, finish)
+        finally:
+            await store.close_async()
 
     asyncio.run(asyncio.wait_for(main(form), PATIENCE))  # type: ignore[arg-type]
 

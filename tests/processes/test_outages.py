@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -134,7 +134,8 @@ def running(url: str, name: str) -> Iterator[tuple[interlock.Fleet, Heard]]:
     """A loop in a thread, with a client of its own."""
     heard: Heard = queue.SimpleQueue()
     store = opened(url, patience=0.5)
-    with interlock.connect(agent=name, store=store, ttl=store_times(url).ttl) as fleet:
+    ttl = store_times(url).ttl
+    with closing(store), interlock.connect(agent=name, store=store, ttl=ttl) as fleet:
 
         def run() -> None:
             try:
@@ -250,6 +251,7 @@ def running_async(url: str, name: str) -> Iterator[tuple[aio.Fleet, Heard]]:
                 await ASYNC[name](fleet, heard)
             except BaseException as error:  # noqa: BLE001 - the test compares it
                 heard.put(repr(error))
+        await store.close_async()
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), name="loop", daemon=True)
     thread.start()
@@ -289,7 +291,8 @@ def test_a_wait_with_a_limit_keeps_to_it_in_an_outage(server: Engine) -> None:
     with interlock.connect(url, agent="boss", join=False, caller="another program") as boss:
         boss.locks.acquire("taken", ttl=600)
     store = opened(url, patience=0.3)
-    with interlock.connect(agent="ada", store=store, ttl=store_times(url).ttl) as fleet:
+    ttl = store_times(url).ttl
+    with closing(store), interlock.connect(agent="ada", store=store, ttl=ttl) as fleet:
         began = time.monotonic()
         threading.Timer(0.2, server.kill).start()
         with pytest.raises(StoreTrouble):
@@ -301,7 +304,7 @@ def test_a_wait_with_a_limit_keeps_to_it_in_an_outage(server: Engine) -> None:
 def test_without_retries_a_wait_ends_with_the_error(server: Engine) -> None:
     url = server.url("limit")
     store = opened(url, patience=0.3)
-    with interlock.connect(agent="ada", store=store, no_retry=True) as fleet:
+    with closing(store), interlock.connect(agent="ada", store=store, no_retry=True) as fleet:
         server.kill()
         with pytest.raises(StoreTrouble):
             fleet.tasks.next(wait=PATIENCE)

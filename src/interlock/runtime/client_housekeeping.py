@@ -62,12 +62,14 @@ class ClientHousekeeping:
         _passed[ref(self._store, _passed.pop)] = now + self._runner.capabilities.allow(BETWEEN)
         more = False
         for step in registry.client_steps():
-            work = partial(registry.load(step), self._runner, self._settings, actor)
-            more = (yield from self._unharmed(work)) is True or more
+            more = (yield from self._unharmed(partial(self._step, step, actor))) is True or more
         for also in tuple(self.passes.values()):
             self.due = (yield from self._unharmed(partial(also, actor))) is True or self.due
         if self.due or more:
             _passed.pop(ref(self._store), None)
+
+    def _step(self, step: str, actor: Actor) -> Op[object]:
+        return (yield from registry.load(step)(self._runner, self._settings, actor))
 
     def _unharmed(self, work: Callable[[], Op[T]]) -> Op[T | None]:
         try:

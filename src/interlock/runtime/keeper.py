@@ -17,6 +17,7 @@ The keeper does no I/O of its own: ``run_due`` is an operation, and a thread (bl
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
@@ -28,6 +29,7 @@ from interlock.core.thing_names import key_of
 from interlock.runtime.client_housekeeping import ClientHousekeeping
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
+from interlock.runtime.setbacks import FIRST, NO_ANSWER, Setbacks
 from interlock.steps import Op, Read
 from interlock.store import Store
 
@@ -36,6 +38,7 @@ IDLE = 3600.0
 """Seconds that the keeper sleeps while it has no lease; new work wakes it."""
 SOON = 0.5
 """Seconds between two tries to settle and release."""
+_READS = "reads"
 LOOK = 0.4
 """Seconds between two checks for a lease that ends: less than the shortest lease has."""
 
@@ -84,7 +87,17 @@ class Lease:
         if not self.lost:
             self.lost = True
             for listener in tuple(self.listeners):
-                listener()
+                unharmed(listener)
+
+
+def unharmed(listener: Callable[..., None], *about: object) -> None:
+    """Notify a listener; what it raises is logged, and keeps no other one from being notified."""
+    try:
+        listener(*about)
+    except Exception:
+        import logging
+
+        logging.getLogger("interlock").exception("a listener for lost grants failed")
 
 
 class WatchedGrant(Struct, frozen=True, eq=False):
@@ -109,6 +122,9 @@ if TYPE_CHECKING:
 
     class BackgroundJob(Protocol):
         """Periodic work that no caller waits for."""
+
+        what: str
+        """In the log and in ``trouble``."""
 
         def wait(self) -> float:
             """Seconds until it is due."""
@@ -135,8 +151,8 @@ if TYPE_CHECKING:
         def collect_abandoned(self) -> object:
             """Add the grants of interrupted callers to the pending releases."""
 
-        def release_pending(self) -> Op[None]:
-            """Settle unknown outcomes, then release what is pending."""
+        def release_pending(self) -> Op[Exception | None]:
+            """Settle unknown outcomes, then release what is pending; what failed is returned."""
 
         def grants_in(
             self, wanted: list[str], *, fresh: bool = True
@@ -164,6 +180,7 @@ class Keeper:
         self._grants = grants
         self._housekeeping = housekeeping
         self._tried = float("-inf")
+        self._setbacks = Setbacks(runner.clock, lambda: store.outage)
         # By identity.  A signal handler may change them at any moment, so each change is one step,
         # and who goes through them takes a copy, which is one step, too.
         self._kept: dict[int, Lease] = {}
@@ -207,24 +224,34 @@ class Keeper:
     def remove_job(self, job: BackgroundJob) -> None:
         """Stop running this job."""
         self._jobs.pop(id(job), None)
+        self._setbacks.forget(job.what)
 
     @property
     def jobs(self) -> tuple[BackgroundJob, ...]:
         """Other periodic work."""
         return tuple(self._jobs.copy().values())
 
+    @property
+    def trouble(self) -> str:
+        """What of its work fails at the moment, and why; empty while all goes well."""
+        return self._setbacks.trouble
+
     def wait(self) -> float:
-        """Seconds until there is something to do."""
+        """Seconds until there is something to do, or until what failed is tried again."""
         jobs = () if self._store.outage else self.jobs
-        return min([self._wait(), *(job.wait() for job in jobs)])
+        wait = min([self._wait(), *(job.wait() for job in jobs)])
+        # A renewal that failed is tried again before its lease ends.
+        return max(wait, self._setbacks.wait(max(self.time_left() / 4, FIRST)))
 
     def run_due(self) -> Op[None]:
-        """Run everything that is due: a beat, and jobs."""
-        if self._wait() <= 0:
-            yield from self.beat()
-        for job in self.jobs:
-            if job.wait() <= 0:
-                yield from job.run()
+        """Run everything that is due: a beat, and jobs.  What fails is tried again later."""
+        with suppress(*NO_ANSWER):
+            if self._wait() <= 0:
+                yield from self.beat()
+            for job in self.jobs:
+                if job.wait() <= 0:
+                    yield from self._setbacks.attempt(job.what, job.run())
+        self._setbacks.end_pass()
 
     def finish(self) -> Op[None]:
         """Finish all jobs."""
@@ -249,18 +276,24 @@ class Keeper:
 
     def beat(self) -> Op[None]:
         """Renew all leases, check that the grants exist, settle, and run the pending releases."""
-        lost = yield from self._renew()
-        try:
-            yield from self._look()  # before the listeners run: it may find the reason
+        attempt = self._setbacks.attempt
+        lost = (yield from attempt("renewals", self._renew())) or []
+        try:  # before the listeners run: it may find the reason
+            yield from attempt("checks of held grants", self._look())
         finally:
             for lease in lost:
                 lease.lose()
         self._tried = self._clock.monotonic()
         if self._store.outage:
-            yield Read()  # is it back?  There may be nothing left to renew
-        yield from self._grants.release_pending()
+            yield from attempt(_READS, self._read())
+        else:
+            self._setbacks.forget(_READS)
+        yield from attempt("pending releases", self._release_pending())
         if self._housekeeping.due:
             yield from self._housekeeping.run(Actor())
+
+    def _read(self) -> Op[None]:
+        yield Read()  # is the store back?  There may be nothing left to renew
 
     def _renew(self) -> Op[list[Lease]]:
         """Renew all leases; returns the leases that the store no longer has."""
@@ -284,7 +317,11 @@ class Keeper:
         for watched in all_watched:
             there = all((key, watched.grant) in standing for key in watched.keys)
             if not there and id(watched) in self._watched:
-                watched.lose((yield from self._grants.break_note(watched.notes)))
+                unharmed(watched.lose, (yield from self._grants.break_note(watched.notes)))
+
+    def _release_pending(self) -> Op[None]:
+        if (failed := (yield from self._grants.release_pending())) is not None:
+            raise failed
 
     def expire(self) -> None:
         """Lose every lease whose time is over, and all of them if their store is gone."""

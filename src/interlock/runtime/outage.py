@@ -23,6 +23,7 @@ from interlock.errors import (
     StoreBusy,
     StoreTrouble,
 )
+from interlock.runtime.stoppable import SLICE
 from interlock.steps import Op, Pause, wait_limit
 
 if TYPE_CHECKING:
@@ -91,8 +92,16 @@ class OutageRetry:
         self, take: Callable[[float | None], Op[T]], timeout: float | None
     ) -> Op[T | tuple[()]]:
         """The next changes of a feed, which resumes where it was; nothing when the time is up."""
-        if timeout is None:
+        context = self._context
+        if timeout is None and not context.shares_store:
             return (yield from self.through(lambda _left: take(None), validate.FOREVER))
+        if timeout is None:  # a store that is closed would wake us
+            taken: T | tuple[()] = ()
+            while not taken:
+                context.check_open()
+                taken = yield from self.through(lambda _left: take(SLICE), validate.FOREVER)
+            return taken
+        context.check_open()
         try:
             return (yield from self.through(take, timeout))
         except PASSING as trouble:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from interlock.errors import OutcomeUnknown
+from interlock.errors import OutcomeUnknown, StoreAway
 from interlock.steps import finish_future
 from interlock.store import (
     FAST,
@@ -67,8 +67,8 @@ class BlockingStore:
         while puts:
             try:
                 answer = self.commit(renewal(puts))
-            except OutcomeUnknown:
-                continue  # to renew twice does no harm
+            except OutcomeUnknown as error:  # to renew twice does no harm
+                raise StoreAway(str(error)) from error
             if isinstance(answer, Committed):
                 break
             puts = alive(puts, answer)

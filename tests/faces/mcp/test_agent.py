@@ -14,7 +14,7 @@ from tests.faces.shell import until
 
 import interlock
 from interlock import registry
-from interlock.client import Fleet
+from interlock.client import Fleet, begun
 from interlock.faces.mcp import words
 from interlock.faces.mcp.agent import ConnectedAgent
 from interlock.faces.mcp.protocol import ToolAnswer, ToolCall, ToolServer
@@ -287,7 +287,7 @@ def test_a_store_that_is_missing_is_an_answer_and_is_found_when_it_is_there(
     tmp_path: Path,
 ) -> None:
     def connect(name: str) -> Fleet:
-        return interlock.connect(agent=name, store=open_store(later, create=False))
+        return begun(open_store(later, create=False), name)
 
     later = str(tmp_path / "later.db")
     agent = ConnectedAgent(ToolSet(), connect, name="ada")
@@ -304,9 +304,7 @@ def test_a_store_that_goes_away_and_comes_back_is_used_again(tmp_path: Path) -> 
     interlock.connect(place / "store.db").close()
 
     def connect(name: str) -> Fleet:
-        return interlock.connect(
-            agent=name, store=open_store(str(place / "store.db"), create=False)
-        )
+        return begun(open_store(str(place / "store.db"), create=False), name)
 
     agent = ConnectedAgent(ToolSet(), connect, name="ada")
 

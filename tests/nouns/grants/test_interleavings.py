@@ -120,7 +120,7 @@ class Worker:
     def _beat(self) -> None:
         keeper = self.client.context.keeper
         if self._beating is None and keeper.wait() <= 0:
-            self._beating = Stepper(keeper.beat(), self.client.store, self._stage.clock)
+            self._beating = Stepper(keeper.run_due(), self.client.store, self._stage.clock)
         if self._beating is not None:
             self._beating.go()
             if self._beating.done:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -53,7 +53,8 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_lock_that_could_not_be_released_is_given_back_later(path: Path) -> None:
     with (
-        interlock.connect(agent="ada", store=SQLiteStore(str(path), patience=0.1)) as ada,
+        closing(SQLiteStore(str(path), patience=0.1)) as store,
+        interlock.connect(agent="ada", store=store) as ada,
         interlock.connect(str(path), agent="bob") as bob,
     ):
         block = ada.lock("merge")
@@ -66,6 +67,10 @@ def test_a_lock_that_could_not_be_released_is_given_back_later(path: Path) -> No
 def test_an_async_block_gives_its_lock_back_later_too(path: Path) -> None:
     async def main() -> None:
         store = SQLiteStore(str(path), patience=0.1)
+        with closing(store):
+            await body(store)
+
+    async def body(store: SQLiteStore) -> None:
         async with (
             await aio.connect(agent="ada", store=store) as ada,
             await aio.connect(str(path), agent="bob") as bob,
@@ -81,7 +86,8 @@ def test_an_async_block_gives_its_lock_back_later_too(path: Path) -> None:
 
 def test_a_wait_that_could_not_be_withdrawn_never_gets_the_lock(path: Path) -> None:
     with (
-        interlock.connect(agent="ada", store=SQLiteStore(str(path), patience=0.1)) as ada,
+        closing(SQLiteStore(str(path), patience=0.1)) as store,
+        interlock.connect(agent="ada", store=store) as ada,
         interlock.connect(str(path), agent="bob") as bob,
     ):
         bob.locks.acquire("merge")
@@ -139,9 +145,7 @@ interlock.connect(sys.argv[1], agent="ada").locks.acquire("m")
 
 def test_what_is_owed_in_a_session_that_goes_on_is_paid_before_we_go(path: Path) -> None:
     with interlock.connect(str(path), agent="ada") as ada:
-        shell = interlock.connect(
-            session=ada.session, store=SQLiteStore(str(path), patience=0.1), agent="ada"
-        )
+        shell = interlock.connect(str(path), session=ada.session, agent="ada")
         shell.locks.acquire("merge")
         grant = shell.locks.acquire("merge")
         assert isinstance(grant, interlock.Extended)

@@ -161,6 +161,35 @@ def test_a_long_task_after_short_ones_leaves_the_others_to_other_workers(
         assert shown.attempts == 0, "it was not begun"
 
 
+def test_the_thread_that_ends_what_is_put_off_outlives_a_failure(
+    ada: interlock.Fleet,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(client_worker_ends, "LONGEST", 0.01)
+    go_on, failed = client_worker_ends.PutOffEnds.go_on_without, threading.Event()
+
+    def fail_once(ends: client_worker_ends.PutOffEnds) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise ValueError("unforeseen")
+        go_on(ends)
+
+    monkeypatch.setattr(client_worker_ends.PutOffEnds, "go_on_without", fail_once)
+    publish(ada, *names(8))
+    with interlock.connect(url, agent="bob") as bob:
+
+        def each(claim: Claim) -> None:
+            if claim.task == "t05":
+                assert isinstance(bob.tasks.claim("t07", wait=60), Claimed)
+
+        work(ada, "t05", each)
+    assert failed.is_set()
+    said = "interlock-late-end failed, and begins again: ValueError('unforeseen')"
+    assert caplog.messages.count(said) == 1
+
+
 @pytest.mark.parametrize("stops", [False, True])
 def test_a_loop_that_is_left_ends_what_is_done_and_releases_what_is_not_begun(
     ada: interlock.Fleet, stops: bool

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import codecs
 import ctypes
+import logging
 import os
 import platform
+import resource
 import select
 import signal
 import statistics
@@ -18,10 +20,11 @@ from contextlib import suppress
 import apsw
 
 import interlock
-from interlock.errors import StoreClosed, StoreDamaged, StoreMissing
+from interlock.errors import StoreClosed, StoreDamaged, StoreFull, StoreMissing
 from interlock.store import Put, Txn, View
 from interlock.stores.sqlite import SQLiteStore, schema, wal
 from interlock.stores.sqlite import watch as watches
+from interlock.stores.sqlite.connection import WriteConnection
 
 
 def say(*words: object) -> None:
@@ -477,6 +480,40 @@ def forbid_sockets() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.prctl(38, 1, 0, 0, 0) == 0  # no new privileges
     assert libc.prctl(22, 2, ctypes.create_string_buffer(head, len(head)), 0, 0) == 0
+
+
+def renew_without_room(path: str) -> None:
+    """Hold a lock in vain on a store whose files cannot grow; say how often it was tried."""
+    begun, told = [0], []
+    begin = WriteConnection.begin
+
+    def count_and_begin(self: WriteConnection, wait: float) -> None:
+        begun[0] += 1
+        begin(self, wait)
+
+    WriteConnection.begin = count_and_begin  # type: ignore[method-assign]
+    logging.getLogger("interlock").addHandler(handler := logging.Handler())
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    with interlock.connect(path, agent="ada", ttl=4) as fleet:
+        fleet.locks.acquire("merge")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+        try:
+            fleet.locks.acquire("more")
+        except StoreFull as error:
+            say(error)
+        begun[0] = 0
+        lost = threading.Event()
+        lease = fleet.context.session_lease
+        assert lease is not None
+        lease.listeners.append(lost.set)
+        while not (trouble := fleet.trouble):
+            time.sleep(0.01)
+        say(trouble)
+        assert lost.wait(60)
+        say(begun[0])
+        for line in told:
+            say(line)
+        say("")
 
 
 def main() -> None:

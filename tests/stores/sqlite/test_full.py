@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import apsw
 import pytest
 from tests.faces.shell import COMMAND
+from tests.processes.helpers import ProcessGroup
 from tests.stores.sqlite.store_programs import put
 
 import interlock
 from interlock.errors import StoreFull
 from interlock.store import Committed, Put, Txn, Work
-from interlock.stores.sqlite import SQLiteStore
+from interlock.stores.sqlite import SQLiteStore, schema
 
 MANY = 1 << 30
 
@@ -133,6 +138,35 @@ def test_a_lock_is_neither_lost_nor_doubled_by_a_full_disk(path: str) -> None:
         limit(store, MANY)
         assert acquired(fleet, names[-1], much)
     fleet.close()
+
+
+def test_renewals_without_room_are_tried_now_and_then_and_said_once(
+    path: str, programs: ProcessGroup
+) -> None:
+    with interlock.connect(path, agent="bob") as bob:
+        program = programs.start("renew_without_room", path)
+        refused = program.read_line()
+        assert refused == (
+            f"no room for another commit in {path} (File too large); free some space, or raise"
+            " the limit, then go on"
+        )
+        assert program.read_line() == f"renewals: {refused}"
+        while not program.has_line():
+            assert isinstance(bob.locks.acquire("other"), interlock.Acquired)
+            bob.locks.release("other")
+        assert 0 < int(program.read_line()) < 25, "a keeper that spins makes thousands"
+        told = iter(program.read_line, "")
+        assert list(told) == [f"renewals failed, and will be tried again: {refused}"]
+        program.finish()
+        assert isinstance(bob.locks.acquire("more"), interlock.Acquired), "nothing was committed"
+
+
+def test_a_quota_that_is_used_up_is_named(path: str) -> None:
+    db: Any = SimpleNamespace(system_errno=errno.EDQUOT)
+    error: Any = apsw.exception_for(apsw.SQLITE_IOERR_WRITE)
+    found = schema.translated(error, path, db)
+    assert isinstance(found, StoreFull)
+    assert "(Disk quota exceeded); free some space, or raise the limit" in str(found)
 
 
 FULL_DISK = """

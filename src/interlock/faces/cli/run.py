@@ -310,12 +310,16 @@ class _Guard:
         """Listen to stop messages for the session while the block runs."""
         from interlock.nouns.messages.stops import Stops
         from interlock.steps import drive
-        from interlock.threads import background
+        from interlock.threads import background, going_on
 
-        over, context = threading.Event(), fleet.context
+        over, context, name = threading.Event(), fleet.context, "interlock-stops"
         stops = Stops(context.runner, context.me().actor)
-        op = stops.for_other_thread().listen(self._obey, lambda: not over.is_set())
-        background(lambda: drive(op, fleet.store), "interlock-stops").start()
+        listener = stops.for_other_thread()
+
+        def listen() -> None:
+            drive(listener.listen(self._obey, lambda: not over.is_set()), fleet.store)
+
+        background(going_on(listen, name, over), name).start()
         try:
             yield
         finally:

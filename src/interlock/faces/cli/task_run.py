@@ -43,6 +43,7 @@ from interlock.nouns.tasks.file_values import referred, verify
 from interlock.runtime.processes.supervised import Capture, Ended, Written
 from interlock.runtime.text import render
 from interlock.steps import drive_async
+from interlock.threads import going_on_async
 
 if TYPE_CHECKING:
     from interlock.aio import Fleet
@@ -203,7 +204,10 @@ async def _broken_off_by_stops(fleet: Fleet) -> AsyncIterator[None]:
         note(str(asked))
         stop(signal.SIGTERM.name)
 
-    ear = asyncio.create_task(drive_async(stops.listen(obey), fleet.store))
+    listening = going_on_async(
+        lambda: drive_async(stops.listen(obey), fleet.store), "interlock-stops"
+    )
+    ear = asyncio.create_task(listening)
     wanted = [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
     for signum in wanted:
         loop.add_signal_handler(signum, stop, signum.name)

@@ -269,7 +269,7 @@ class EventFeed:
                     found = ring_events(taken)
                     self._on_loop(self._ring.add, found, taken[-1].revision)
                     self._stopped.wait(TOGETHER)
-                self._say("away" if fleet.store.missing or fleet.trouble else "back")
+                self._say("away" if fleet.store.missing or fleet.store.outage else "back")
                 if fleet.store.missing:
                     return
 

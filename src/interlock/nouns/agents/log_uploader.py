@@ -36,6 +36,8 @@ class Uploader:
     next batch has a line with their number.
     """
 
+    what = "uploads of log lines"
+
     def __init__(
         self, logs: AgentLogService, agent: str, actor: Actor, wake: Callable[[], None]
     ) -> None:

@@ -87,6 +87,8 @@ class StatusReporter:
     status changes faster than that, the last one is written.
     """
 
+    what = "reports of the status"
+
     def __init__(
         self,
         runner: Runner,

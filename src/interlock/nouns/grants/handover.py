@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, StoreDamaged, StoreTrouble
+from interlock.runtime.setbacks import NO_ANSWER
 
 if TYPE_CHECKING:
     from interlock.runtime.runner import Runner
@@ -179,30 +180,42 @@ class PendingReleases:
                 self.abandoned.remove(handover)
         return bool(abandoned)
 
-    def release_pending(self) -> Op[None]:
+    def release_pending(self) -> Op[Exception | None]:
         """Settle unknown transactions, then run the pending releases.
 
-        It stops at the first that fails, so that renewals need not wait.  A release is removed
-        after it ran, so an interrupt in between loses none.
+        While the store fails it stops, so that renewals need not wait.  What fails by itself, such
+        as a damaged item, keeps no other release from being run.  The first failure is returned,
+        unless the store only does not answer.  A release is removed after it ran, so an interrupt
+        loses none.
         """
         self.collect_abandoned()
         self.has_new_pending = False
         try:
             yield from self.runner.settling.settle_all()
-        except InterlockError:
-            return
-        while self.pending:
+        except NO_ANSWER:
+            return None
+        except Exception as error:  # noqa: BLE001 - it is reported
+            return error
+        failed: Exception | None = None
+        for _ in range(len(self.pending)):
             try:
                 release = self.pending[0]
             except IndexError:  # another thread was faster
-                return
+                break
             try:
                 yield from release.run()
-            except InterlockError:
+            except NO_ANSWER:
                 self.pending.rotate(-1)
-                return
-            with suppress(ValueError):
-                self.pending.remove(release)
+                break
+            except Exception as error:  # noqa: BLE001 - the others go on
+                self.pending.rotate(-1)
+                failed = failed or error
+                if isinstance(error, StoreTrouble) and not isinstance(error, StoreDamaged):
+                    break
+            else:
+                with suppress(ValueError):
+                    self.pending.remove(release)
+        return failed
 
 
 HANDOVER: ContextVar[Handover | None] = ContextVar("interlock_handover", default=None)

@@ -129,6 +129,8 @@ class HeldGrant:
         return f"was ended by {foreign(self.broken.by)}: {foreign(self.broken.reason)}"
 
     def _warn_pending(self, trouble: str) -> None:
+        if self.context.left:  # its session has ended; the program may be ending, too
+            return
         import logging
 
         logging.getLogger("interlock").warning(

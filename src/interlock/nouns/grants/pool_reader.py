@@ -58,9 +58,13 @@ def decode_break_note(item: Item | None) -> BreakNote | None:
 
 
 def grant_ids(item: Item) -> tuple[str, ...]:
-    """The ids of the grants in an item: those of a pool, or the claim of a task."""
+    """The ids of the grants in an item: those of a pool, or the claim of a task.
+
+    A damaged item has none: its holders stop, and the others are found.
+    """
     if item.key.startswith(keys.TASKS):
-        return (_GRANT.read(item).id,)
+        claim = readable(_GRANT.read, item)
+        return () if claim is None else (claim.id,)
     found = readable_pool(item, 0)
     return () if found is None else tuple(grant.id for grant in found.grants)
 

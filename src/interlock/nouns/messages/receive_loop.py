@@ -51,6 +51,8 @@ class ReceiveOptions(Struct, frozen=True, kw_only=True):
 class ReceiveLoop:
     """The messages of an agent, one by one; a background job of the client, which ends it."""
 
+    what = "acknowledgements"
+
     def __init__(self, calls: MessageCalls, options: ReceiveOptions) -> None:
         self._calls = calls
         self._options = options

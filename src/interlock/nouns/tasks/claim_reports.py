@@ -55,6 +55,8 @@ def work_report(part: float, doing: str) -> WorkReport:
 class ClaimReporter:
     """Reports the progress of the claims of a client; a background job of its keeper."""
 
+    what = "reports of progress"
+
     def __init__(self, context: Context) -> None:
         self._context = context
         self._clock = context.runner.clock

@@ -484,7 +484,7 @@ class WriteConnection(ReadConnection):
         """The engine's complaint in our words; ``db`` is ours to ask what became of the file."""
         if self.files.recheck(db):
             return StoreMissing(self.files.gone)
-        return schema.translated(error, self._path)
+        return schema.translated(error, self._path, db)
 
     def times(self) -> tuple[int, int]:
         """When the ttl of a put starts, and up to when keys have expired, as the clock says."""

@@ -39,8 +39,8 @@ REFUSED = {
 _FUSE_OK = {"fuseblk", "fuse.fuse-overlayfs"}
 SIDE = "-bells"
 VOLATILE = {"tmpfs", "ramfs"}
-FULL = {errno.ENOSPC, errno.EDQUOT}
-"""What a system says when there is no room left."""
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""What a system says when there is no room left: on the disk, for the user, or in the file."""
 _ROOM = 64 * 1024
 LOGS = ("-wal", "-shm")
 """What SQLite makes beside a store that is open, in this order; it deletes the last one first."""
@@ -170,8 +170,13 @@ def away(path: str) -> str:
     return f"mv {shlex.quote(path)} {shlex.quote(path + '.damaged')}"
 
 
-def full(path: str) -> StoreFull:
-    """The error of a full disk."""
+def full(path: str, error: int = errno.ENOSPC) -> StoreFull:
+    """The error of a full disk, or of a limit: one with a number of its own is named."""
+    if error in (errno.EDQUOT, errno.EFBIG):
+        return StoreFull(
+            f"no room for another commit in {path} ({os.strerror(error)}); free some space, or"
+            " raise the limit, then go on"
+        )
     return StoreFull(f"no room for another commit in {path}; free some space, then go on")
 
 

@@ -34,7 +34,7 @@ from interlock.errors import (
     StoreTrouble,
     StoreUnsuitable,
 )
-from interlock.stores.sqlite.files import away, beginning, full, mark_logs, no_room, own_logs
+from interlock.stores.sqlite.files import FULL, away, beginning, full, mark_logs, no_room, own_logs
 
 if TYPE_CHECKING:
     Migration = Callable[[apsw.Connection], None]
@@ -199,10 +199,10 @@ def boot_id() -> str:
         return _boot_time()
 
 
-def translated(error: apsw.Error, path: str) -> InterlockError:
-    """The engine's complaint in words that say what to do."""
+def translated(error: apsw.Error, path: str, db: apsw.Connection | None = None) -> InterlockError:
+    """The engine's complaint in words that say what to do; ``db`` knows what the system said."""
     said = " ".join(str(error).split())  # it may quote what it read, over several lines
-    if (lack := _lack(error, path)) is not None:
+    if (lack := _lack(error, path, db)) is not None:
         return lack
     match error:
         case apsw.CorruptError() | apsw.NotADBError():
@@ -221,11 +221,22 @@ def translated(error: apsw.Error, path: str) -> InterlockError:
             return StoreTrouble(f"the engine failed on {path}: {said}; run 'interlock doctor'")
 
 
-def _lack(error: apsw.Error, path: str) -> InterlockError | None:
+def found_no_room(error: apsw.Error, db: apsw.Connection) -> bool:
+    """Whether this was a write that the system refused for a limit: nothing is committed by it.
+
+    SQLite says FULL for a full disk alone.  The last write of a commit is that of its last page.
+    """
+    write = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
+    return write and db.system_errno in FULL
+
+
+def _lack(error: apsw.Error, path: str, db: apsw.Connection | None) -> InterlockError | None:
     """What the system has no more of, if that is the reason.
 
     Of the files beside the store, the engine does not say why they cannot be opened or written.
     """
+    if db is not None and found_no_room(error, db):
+        return full(path, db.system_errno)
     beside = isinstance(error, apsw.IOError | apsw.CantOpenError)
     if beside and not are_free(AT_ONCE):
         return out_of_descriptors()

@@ -15,6 +15,7 @@ from interlock import file_mark
 from interlock.descriptors import is_refused
 from interlock.errors import (
     OutcomeUnknown,
+    StoreAway,
     StoreClosed,
     StoreDamaged,
     StoreMissing,
@@ -184,7 +185,7 @@ class SQLiteStore(BlockingStore):
     ) -> Snapshot:
         """All the refs at one revision, which is durable; a writer does not block it."""
         snapshot = self._read(refs, longest)
-        self._engine.wal.wait(snapshot.revision)
+        self._wait_until_durable(snapshot.revision)
         return snapshot
 
     async def read_async(
@@ -197,12 +198,19 @@ class SQLiteStore(BlockingStore):
         """Read in an event loop, which goes on while a slow disk is busy."""
         snapshot, wal = self._read(refs, longest), self._engine.wal
         if not wal.slow or wal.is_durable(snapshot.revision):
-            wal.wait(snapshot.revision)
+            self._wait_until_durable(snapshot.revision)
         else:
             import asyncio
 
-            await asyncio.to_thread(wal.wait, snapshot.revision)
+            await asyncio.to_thread(self._wait_until_durable, snapshot.revision)
         return snapshot
+
+    def _wait_until_durable(self, revision: int) -> None:
+        """Return when all up to a revision is durable, as one call of this thread."""
+        wal = self._engine.wal
+        if not wal.is_durable(revision):
+            with one_call():
+                wal.wait(revision)
 
     def _read(self, refs: tuple[Ref, ...], longest: int | None) -> Snapshot:
         """All the refs at one revision, which a power cut may still undo."""
@@ -292,18 +300,20 @@ class SQLiteStore(BlockingStore):
     def renew(self, puts: tuple[Put, ...]) -> frozenset[str]:
         """Put liveness keys again that are alive, in one transaction."""
         work = RenewalWork(puts)
-        while True:
-            with suppress(OutcomeUnknown):  # to renew twice does no harm
-                self.transact(work)
-                return work.alive
+        try:
+            self.transact(work)
+        except OutcomeUnknown as error:  # to renew twice does no harm
+            raise StoreAway(str(error)) from error
+        return work.alive
 
     async def renew_async(self, puts: tuple[Put, ...]) -> frozenset[str]:
         """Renew in an event loop, grouped with the works that wait there."""
         work = RenewalWork(puts)
-        while True:
-            with suppress(OutcomeUnknown):
-                await self.transact_async(work)
-                return work.alive
+        try:
+            await self.transact_async(work)
+        except OutcomeUnknown as error:
+            raise StoreAway(str(error)) from error
+        return work.alive
 
     def watch(self, scope: Scope, after: int) -> SQLiteWatch:
         """A feed from this revision on."""
@@ -353,7 +363,7 @@ class SQLiteStore(BlockingStore):
     def mark(self) -> StoreMark | None:
         """Why it accepts no commits."""
         revision, mark = self._ask(ReadConnection.standing)
-        self._engine.wal.wait(revision)
+        self._wait_until_durable(revision)
         return mark
 
     def set_mark(self, new: StoreMark | None, old: StoreMark | None) -> bool:
@@ -578,7 +588,7 @@ class SQLiteStore(BlockingStore):
         rows, (trimmed, mark) = self._ask(
             lambda reader: (reader.later(revision), reader.one(_FED_FROM))
         )
-        self._engine.wal.wait(rows[-1][0] if rows else 0)
+        self._wait_until_durable(rows[-1][0] if rows else 0)
         error = self._engine.refuse(decode_mark(mark)) if isinstance(mark, str) else None
         return rows, int(trimmed), error
 

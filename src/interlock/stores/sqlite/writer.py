@@ -54,6 +54,7 @@ from interlock.store import Committed, Work
 from interlock.stores.sqlite.connection import WriteConnection, WriteJob
 from interlock.stores.sqlite.files import make_side_folder
 from interlock.stores.sqlite.notify import CommitNote
+from interlock.stores.sqlite.schema import found_no_room
 from interlock.thread_calls import in_call, one_call
 
 if TYPE_CHECKING:
@@ -397,8 +398,9 @@ class Writer:
     def _not_committed(self, jobs: Sequence[WriteJob], error: apsw.Error) -> None:
         """COMMIT failed; after an error of the disk it is unknown what became of it."""
         engine = self._engine
+        known = not isinstance(error, apsw.IOError) or found_no_room(error, engine.db)
         engine.rollback()
-        if not isinstance(error, apsw.IOError):
+        if known:
             self._alone(jobs, error)
             return
         trouble = engine.translated(error, engine.db)
