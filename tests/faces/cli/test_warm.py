@@ -87,6 +87,31 @@ def started(environment: dict[str, str]) -> subprocess.Popen[str]:
     return process
 
 
+STOPPED_AT_A_FORK = """
+import os, signal, sys
+os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGTERM))
+sys.argv[1:] = ["warm"]
+from interlock.faces.cli.main import main
+main()
+"""
+
+
+def test_a_stop_in_the_midst_of_a_fork_ends_the_warm_process(tmp_path: Path) -> None:
+    """What a hook of a fork raises, Python ignores."""
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPPED_AT_A_FORK],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as server:
+        try:
+            assert (server.wait(PATIENCE), server.communicate()[1]) == (0, b"")
+        finally:
+            server.kill()
+    assert os.listdir(tmp_path) == []
+
+
 def run(environment: dict[str, str], folder: Path, *words: str, text: str = "") -> Result:
     done = subprocess.run(
         [*COMMAND, *words],
@@ -373,7 +398,10 @@ def test_a_child_has_the_variables_of_its_command_and_no_others() -> None:
         warm_server._take_environment(wanted)
         assert dict(os.environ) == wanted
         shown = subprocess.run(["/usr/bin/env", "-0"], capture_output=True, check=True).stdout
-        assert {*os.fsdecode(shown).split("\0")} - {""} == {f"{k}={v}" for k, v in wanted.items()}
+        found = dict(line.split("=", 1) for line in os.fsdecode(shown).split("\0") if line)
+        for name in {"LINES", "COLUMNS"} - wanted.keys():  # readline sets them behind Python's back
+            found.pop(name, None)
+        assert found == wanted
     finally:
         warm_server._take_environment(before)
 

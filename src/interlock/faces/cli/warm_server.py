@@ -172,15 +172,18 @@ def _changed(file: str) -> int:
 def _fork_for_commands(listener: socket.socket, idle: float, code: LoadedCode) -> None:
     """Keep a child ready for the next command, until none came for so long or the code changed."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the children
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell ignores some behind &
+    for signum in warm.SIGNALS:  # a shell ignores some behind &
         signal.signal(signum, signal.default_int_handler)
     own = (warm.stamp(), confinement(os.getpid()))
     while not code.is_old():
         ours, theirs = socket.socketpair()
         with ours, theirs:
+            # What the handler of a signal raises in a hook of the fork, Python ignores.
+            signal.pthread_sigmask(signal.SIG_BLOCK, warm.SIGNALS)
             if not os.fork():
                 ours.close()
                 _serve_one(listener, theirs, own, code)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, warm.SIGNALS)
             theirs.close()
             if not _has_begun(ours, idle):
                 return
@@ -203,6 +206,7 @@ def _serve_one(
     """In the child: carry out one command; also a failure ends it here, so it never forks."""
     status = warm.KILLED
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, warm.SIGNALS)
         found = _accepted(listener, parent, own, code)
         listener.close()
         parent.close()
