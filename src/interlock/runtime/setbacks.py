@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from interlock.clock import Clock
-from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy, StoreClosed
+from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy, StoreClosed, StoreMoving
 from interlock.steps import Op
 
 T = TypeVar("T")
@@ -75,8 +75,9 @@ class Setbacks:
         why = str(error) or repr(error)
         self._failed = True
         new, self._failing[what] = self._failing.get(what) != why, why
-        # A store logs its outage itself; and a client that closes may close it in the midst.
-        if new and not (self._outage() or isinstance(error, StoreClosed)):
+        # A store logs its outage itself, the calls that wait for the end of a copy say so, and a
+        # client that closes may close the store in the midst.
+        if new and not (self._outage() or isinstance(error, StoreClosed | StoreMoving)):
             import logging
 
             logging.getLogger("interlock").warning(
