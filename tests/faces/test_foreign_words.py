@@ -7,7 +7,7 @@ import inspect
 import pkgutil
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -62,7 +62,7 @@ def hostile(  # noqa: C901, PLR0911 - a case for each kind of field
         return ()
     if origin is tuple:
         return tuple(hostile(each, field, own, depth) for each in args if each is not Ellipsis)
-    if origin is dict or kind is dict:
+    if origin in (dict, Mapping) or kind is dict:
         return {HOSTILE: hostile(args[1], field, own, depth)} if args else {}
     if origin is list:
         return [hostile(args[0], field, own, depth)]

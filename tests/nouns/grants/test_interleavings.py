@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_settings import budget
 
-from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreBusy, Unavailable
+from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreAway, StoreBusy, Unavailable
 from interlock.nouns.grants.held_grant import HeldPools, take
 from interlock.nouns.grants.lock import LockTarget, ReleaseOutcome
 from interlock.nouns.grants.pool import Pool
@@ -27,7 +27,6 @@ from interlock.nouns.grants.semaphore import SlotsTarget
 from interlock.nouns.grants.several import target_of
 from interlock.runtime.attempt import Draft
 from interlock.steps import Op
-from interlock.store import Committed
 from interlock.testing.audit import audit
 from interlock.testing.faults import Chances, Crash
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -41,7 +40,7 @@ CHANCES = Chances(
     crash_after=0.02,
 )
 TTL = 6.0
-ORDINARY = (Lapsed, Lost, OutcomeUnknown, StoreBusy, Unavailable)
+ORDINARY = (Lapsed, Lost, OutcomeUnknown, StoreAway, StoreBusy, Unavailable)
 
 
 class Resource:
@@ -76,16 +75,14 @@ class Worker:
         self._giving: Stepper[ReleaseOutcome] | None = None
         self._beating: Stepper[None] | None = None
         self._work = 0
-        settle = self.client.runner.settling.settle
+        settling = self.client.runner.settling
+        leave = settling.leave_unsettled
 
-        def counted(draft: Draft, sent: float) -> Op[Committed | None]:
-            try:
-                return (yield from settle(draft, sent))
-            except OutcomeUnknown:
-                self.unheard += 1
-                raise
+        def counted(draft: Draft) -> None:
+            self.unheard += 1
+            leave(draft)
 
-        self.client.runner.settling.settle = counted  # type: ignore[method-assign]
+        settling.leave_unsettled = counted  # type: ignore[method-assign]
 
     @property
     def works(self) -> bool:
