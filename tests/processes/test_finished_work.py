@@ -278,7 +278,10 @@ def test_a_plain_call_says_whether_it_may_have_happened(
     if frozen and isinstance(server, GitHttpServer):
         pytest.skip("git sends nothing to a server that did not show its branch")
     url = server.url("plain")
-    with interlock.connect(agent="ada", store=opened(url, patience=0.3), ttl=TTL) as ada:
+    with (
+        closing(opened(url, patience=0.3)) as store,
+        interlock.connect(agent="ada", store=store, ttl=TTL) as ada,
+    ):
         ada.tasks.publish("t", backoff=0)
         claimed = ada.tasks.next()
         assert isinstance(claimed, Claimed)

@@ -57,8 +57,7 @@ def test_an_entry_that_cannot_be_read_is_told_in_one_line(
 
 def _idle(*_: object) -> Op[None]:
     """Housekeeping of a client that does nothing: it might seal what a test changes or counts."""
-    return
-    yield
+    yield from ()
 
 
 @pytest.mark.parametrize("value", [NO_UTF8, DEEP], ids=["no UTF-8", "deep"])
