@@ -75,6 +75,18 @@ def test_a_path_in_the_place_of_an_open_store_says_where_it_belongs(
     )
 
 
+@both
+def test_a_client_is_no_store_and_two_stores_are_one_too_many(
+    tmp_path: Path, connecting: Callable[..., None]
+) -> None:
+    with interlock.connect(tmp_path / "a.db", agent="bob") as bob:
+        with pytest.raises(BadInput, match=r"this is a client; give its \.store"):
+            connecting(agent="ada", store=bob)
+        with pytest.raises(BadInput, match="give one of them"):
+            connecting(tmp_path / "b.db", agent="ada", store=bob.store)
+    assert not (tmp_path / "b.db").exists()
+
+
 @pytest.fixture
 def shell_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[interlock.Fleet]:
     """A session of ada that somebody else began, named by the environment."""

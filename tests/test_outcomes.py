@@ -45,7 +45,7 @@ SHARED: dict[str, set[str]] = {
     "nothing": set(),
     "paused": set(),
     "released": {"later"},
-    "resumed": set(),
+    "resumed": {"already"},
     "sent": {"message", "kind", "to", "type", "thread"},
     "unknown": {"what", "unknown"},
     "waiting": {"before"},

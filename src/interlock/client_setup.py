@@ -82,7 +82,7 @@ class FleetProperties(FleetCalls[D]):
 def find_or_open_store(url: str | os.PathLike[str] | None, store: Store | None) -> Store:
     """The open store, or the one that is named, or the one that is found."""
     if store is not None:
-        return _no_path(store)
+        return _only(store, url)
     place = named_store(url) if url else find_store()
     return _noted_if_new(open_place(place, create=bool(url)))
 
@@ -92,7 +92,7 @@ async def find_or_open_store_async(
 ) -> Store:
     """As ``find_or_open_store``, in an event loop."""
     if store is not None:
-        return _no_path(store)
+        return _only(store, url)
     if url:
         return _noted_if_new(await open_place_async(named_store(url), create=True))
     return _noted_if_new(await open_place_async(find_store()))
@@ -126,7 +126,12 @@ def agent_and_session(agent: str | None, session: str | None) -> tuple[str | Non
     return found[0] or None, found[1] or None
 
 
-def _no_path(store: Store) -> Store:
+def _only(store: Store, url: str | os.PathLike[str] | None) -> Store:
+    """The open store, if it is one, and no other was named."""
+    if isinstance(store, FleetProperties):
+        raise BadInput("store= takes an open store, and this is a client; give its .store")
+    if url:
+        raise BadInput("a URL and store= name two stores; give one of them")
     if isinstance(store, str | os.PathLike):
         path = os.fspath(store)
         raise BadInput(f"store= takes an open store; a path or URL comes first: connect({path!r})")

@@ -96,8 +96,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     local      whether a request looks at the host that carries it out, or runs a program there; so
                does each one that gives a path.  ``carry_out`` refuses it from another host
     reads      whether it changes nothing
-    takes      whether it takes what is there, and adds nothing: where no store was made it is an
-               error, as for an operation that reads
+    takes      whether it only takes, changes or ends what is there: where no store was made it is
+               an error, as for an operation that reads
     creates    whether the command line makes the file that ``--store`` names, if there is none
     pages      whether it returns a page, and says how to get the next
     most_body  the bytes of a request over a network; more if one value may have a megabyte, since
@@ -131,6 +131,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     def waits(self, request: Request) -> bool:
         """Whether a request waits for what is not there yet, or follows what comes."""
         if self.joins is not None and self.joins(request):
+            return True
+        if getattr(request, "loop", False):
             return True
         if getattr(request, "counts", False):
             return False

@@ -251,3 +251,12 @@ def test_an_address_of_version_6_is_put_in_brackets(monkeypatch: pytest.MonkeyPa
     for host in ("::1", "[::1]"):
         monkeypatch.setenv("IF_ETCD_HOST", host)
         assert store_location.find_store() == "etcd://[::1]:2379/interlock"
+
+
+@pytest.mark.parametrize("command", [("task", "run"), ("request", "serve")], ids=" ".join)
+def test_a_worker_makes_no_file(bare: Shell, command: tuple[str, ...]) -> None:
+    words = (*command, "--agent", "ada", "--store", "./other.db")
+    done = bare.run(*words, "--", "true")
+    assert (done.status, done.out) == (4, ""), done
+    assert "there is no store at " in done.err
+    assert list(bare.folder.iterdir()) == []

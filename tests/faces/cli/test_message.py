@@ -418,22 +418,25 @@ def test_a_paused_agent_sends_nothing_until_it_is_resumed(shell: Here) -> None:
     shell.run("inbox")
     words = ("agent", "pause", "ada", "--reason", "it repeats itself", "--agent", "maria")
     assert shell.run(*words).out == (
-        "paused ada: it can send nothing; 'interlock agent resume ada' ends that\n"
+        "paused ada: it can send nothing; 'interlock agent resume ada --agent NAME' ends that\n"
     )
     done = shell.run("send", "bob", "x")
     assert (done.status, plainly(done.out)) == (
         3,
         (
             "paused ada: by maria, N s ago;"
-            " until 'interlock agent resume ada' it can send nothing\n  | it repeats itself\n"
+            " until 'interlock agent resume ada --agent NAME' it can send nothing\n"
+            "  | it repeats itself\n"
         ),
     )
     assert shell.json("alert", "a")[1]["by"] == "maria"
     assert shell.run("inbox").status == 0
     assert shell.json("agent", "resume", "ada", "--agent", "maria") == (
         0,
-        {"outcome": "resumed", "agent": "ada"},
+        {"outcome": "resumed", "agent": "ada", "already": False},
     )
+    again = shell.run("agent", "resume", "ada", "--agent", "maria")
+    assert (again.status, again.out) == (0, "not paused ada: it can send, as before\n")
     assert shell.run("send", "bob", "x").status == 0
 
 

@@ -311,6 +311,33 @@ def test_a_look_at_a_store_that_nobody_made_says_so(unmade: Shell, words: tuple[
     assert (status, error["error"]) == (4, "store_missing")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("lock", "release", "merge"),
+        ("sem", "resize", "builds", "3"),
+        ("task", "done", "t1", "--token", "1"),
+        ("task", "run", "t1", "--", "true"),
+        ("ack", "m1"),
+        ("budget", "drop", "models"),
+        ("agent", "resume", "bob"),
+        ("schedule", "pause", "nightly"),
+        ("pipeline", "advance", "p1"),
+        ("swarm", "deny", "other"),
+    ],
+    ids=" ".join,
+)
+def test_a_change_of_what_is_there_makes_no_store(
+    bare: Shell, redis_url: str, words: tuple[str, ...]
+) -> None:
+    bare.exported |= {"INTERLOCK_STORE": redis_url, "INTERLOCK_AGENT": "ada"}
+    for _ in range(2):
+        done = bare.run(*words)
+        assert (done.status, done.out) == (4, ""), done
+        assert MISTYPED in done.err
+    assert bare.run("health").status == 4
+
+
 def test_a_store_is_known_as_one_as_soon_as_it_was_made(unmade: Shell) -> None:
     doctor = unmade.run("doctor")
     assert doctor.status == 4

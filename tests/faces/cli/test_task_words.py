@@ -120,3 +120,9 @@ def test_ten_megabytes_of_data_are_too_large_wherever_they_come_from(shell: Here
         status, answer = shell.json("task", *words, "@big.json")
         assert (status, answer["error"]) == (2, "too_large")
         assert f"{ROOM} are allowed" in answer["message"]
+
+
+def test_a_list_without_a_task_fits_whatever_it_was_asked_for(shell: Here) -> None:
+    for words in (("--state", "complete"), ()):
+        status, out = said(shell, "list", "--prefix", "x/", *words)
+        assert (status, out.partition(";")[0]) == (0, "no task fits")

@@ -124,6 +124,19 @@ def test_why_of_what_is_not_there_says_so(here: Here) -> None:
     assert here.run("why", "query/nope").status == 1
 
 
+def test_why_of_a_name_finds_the_agent_that_has_it(here: Here) -> None:
+    here.run("inbox", "--agent", "bob")
+    here.run("agent", "pause", "bob", "--agent", "maria")
+    for name in ("bob", "agent/bob"):
+        done = here.run("why", name)
+        assert "thing        agent/bob is paused\n" in done.out
+        assert "clears when  the cause is fixed: 'interlock agent resume bob --agent" in done.out
+    _, grant = here.json("lock", "acquire", "bob")
+    assert "lock/bob" in here.run("why", "bob").out
+    here.run("lock", "release", "bob", "--token", str(grant["token"]))
+    assert "agent/bob" in here.run("why", "bob").out
+
+
 def test_maintain_says_what_it_moved_on(here: Here) -> None:
     here.run("task", "add", "t1", "--backoff", "500ms")
     _, claim = here.json("task", "claim", "t1")

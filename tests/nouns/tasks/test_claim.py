@@ -123,6 +123,16 @@ def test_a_claim_that_the_store_no_longer_has_is_lost_with_the_next_beat(stage: 
     assert status(stage).state == "failed"
 
 
+def test_a_claim_that_this_program_ended_says_so(stage: Testbed) -> None:
+    ada = stage.client("ada")
+    working = hold(ada, published(ada))
+    ada.run(working.complete(1))
+    for again in (working.complete(2), working.fail("late"), working.release()):
+        with pytest.raises(Lost, match=r"has ended already, completed by this program$"):
+            ada.run(again)
+    assert status(stage).state == "complete"
+
+
 def test_its_proof_lets_a_lock_be_had_only_while_the_claim_lives(stage: Testbed) -> None:
     ada = stage.client("ada")
     working = hold(ada, published(ada))

@@ -89,7 +89,7 @@ def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
     fleet = _connected(parsed, CommandIdentity(parsed.common, anew=anew), named=not anew)
     try:
         tell(parsed, fleet)
-        _meet_store(parsed, fleet.store)
+        meet_store(parsed, fleet.store)
     except BaseException:
         fleet.close()
         raise
@@ -145,7 +145,7 @@ def allow_store(path: str) -> None:
         )
 
 
-def _meet_store(parsed: Parsed, store: Store) -> None:
+def meet_store(parsed: Parsed, store: Store) -> None:
     """A moved store shows old data, and a new one shows nothing: its name may be wrong."""
     operation = parsed.operation
     if operation.reads:

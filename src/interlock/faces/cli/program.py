@@ -24,12 +24,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from interlock import store_location
 from interlock.core.safe_text import quoted
 from interlock.core.validate import quote, span
 from interlock.errors import BadInput
 from interlock.faces.cli.child import NOT_EXECUTABLE, NOT_FOUND
 from interlock.faces.cli.command import note
-from interlock.faces.cli.connect import CommandIdentity, speak_up, url_of
+from interlock.faces.cli.connect import CommandIdentity, meet_store, speak_up, url_of
 from interlock.faces.cli.parse import Parsed, usage
 from interlock.runtime.processes.supervised import Capture, Ended, supervise
 
@@ -125,17 +126,26 @@ def require_program(parsed: Parsed) -> int:
     return NOT_FOUND
 
 
-async def connected(identity: CommandIdentity) -> Fleet:
-    """A client in a session of its own, or in the one that was named."""
+async def connected(parsed: Parsed, identity: CommandIdentity) -> Fleet:
+    """A client in a session of its own, or in the one that was named; it makes no store's file."""
     from interlock import aio
 
-    fleet = await aio.connect(
-        identity.store,
-        identity.agent,
-        session=identity.session,
-        trace=identity.trace,
-        key=identity.key,
-    )
+    url = identity.store
+    place = store_location.named_store(url, create=False) if url else store_location.find_store()
+    store = await store_location.open_place_async(place)
+    try:
+        meet_store(parsed, store)
+        fleet = await aio.connect(
+            agent=identity.agent,
+            session=identity.session,
+            trace=identity.trace,
+            key=identity.key,
+            store=store,
+        )
+    except BaseException:
+        await store.close_async()
+        raise
+    fleet.context.shares_store = False  # the client closes it
     if fleet.context.agent is None:
         await fleet.close()
         raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")

@@ -49,15 +49,16 @@ def serve(parsed: Parsed) -> int:
     if status := require_program(parsed):
         return status
     try:
-        return asyncio.run(_serve(CommandIdentity(parsed.common), request))
+        return asyncio.run(_serve(parsed, request))
     except asyncio.CancelledError as error:  # by a second signal, or a second message
         note("the programs were ended, and their requests wait for another worker")
         return broken_off(error)
 
 
-async def _serve(identity: CommandIdentity, request: RequestServe) -> int:
+async def _serve(parsed: Parsed, request: RequestServe) -> int:
+    identity = CommandIdentity(parsed.common)
     limit = None if request.timeout is None else validate.duration(request.timeout, "timeout")
-    async with await connected(identity) as fleet:
+    async with await connected(parsed, identity) as fleet:
         await drive_async(fleet.context.requests.begin(fleet.context.me().actor), fleet.store)
         program = ClaimedProgram(fleet, identity, request.command, outputs=OUTPUTS, limit=limit)
         note(f"serving as {foreign(str(fleet.context.agent))}; stop with Ctrl-C")

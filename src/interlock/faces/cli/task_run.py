@@ -79,7 +79,7 @@ async def _run(parsed: Parsed, request: TaskRun) -> int:
     identity = CommandIdentity(parsed.common)
     out = 2 if parsed.common.json else 1
     limit = None if request.timeout is None else validate.duration(request.timeout, "timeout")
-    async with await connected(identity) as fleet:
+    async with await connected(parsed, identity) as fleet:
         passed = os.dup(out)  # its number is free in the helper, whose own stdout is another
         try:
             program = ClaimedProgram(

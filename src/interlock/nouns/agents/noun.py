@@ -265,6 +265,7 @@ NOUN = Noun(
             needs="session",
             in_shell="interlock.faces.cli.agent:leave",
             act=_leave,
+            takes=True,
         ),
         Operation(
             name="agent beat",
@@ -274,6 +275,7 @@ NOUN = Noun(
             needs="session",
             aliases=("agent heartbeat",),
             act=_beat,
+            takes=True,
         ),
         Operation(
             name="agent status",
@@ -282,6 +284,7 @@ NOUN = Noun(
             outcomes=(Reported, Unreported),
             needs="session",
             act=_status,
+            takes=True,
             examples=(
                 "interlock agent status busy --doing task/t1",
                 "interlock agent status idle --can rust,gpu",
@@ -328,6 +331,7 @@ NOUN = Noun(
             outcomes=(PausedAgent, UnknownAgent),
             needs="agent",
             act=_pause,
+            takes=True,
             examples=("interlock agent pause bob --reason 'it repeats itself' --agent ada",),
         ),
         Operation(
@@ -337,6 +341,7 @@ NOUN = Noun(
             outcomes=(AgentResumed, UnknownAgent),
             needs="agent",
             act=_resume,
+            takes=True,
             examples=("interlock agent resume ada --agent maria",),
         ),
         Operation(
@@ -346,6 +351,7 @@ NOUN = Noun(
             outcomes=(session_rules.DeathsAcknowledged, session_rules.NoDeath),
             needs="agent",
             call="agents.ack",
+            takes=True,
             examples=("interlock agent ack bob --agent maria",),
         ),
     ),

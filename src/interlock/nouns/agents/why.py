@@ -40,7 +40,7 @@ def agent(context: Context, name: str) -> Op[Why]:
         blocked=True,
         state="paused",
         because=f"{foreign(pause.by)} does not let it send, for {since}{reason}; {found.because}",
-        clear=f"when the cause is fixed: {resume}{also}",
+        clear=f"the cause is fixed: {resume}{also}",
         since=pause.since,
     )
 

@@ -104,6 +104,7 @@ NOUN = Noun(
             outcomes=get_args(core.DropBudgetOutcome),
             needs="agent",
             call="budgets.drop",
+            takes=True,
             examples=("interlock budget drop agent/ada --agent lead",),
         ),
         Operation(
@@ -113,6 +114,7 @@ NOUN = Noun(
             outcomes=get_args(core.CountOutcome),
             needs="agent",
             call="budgets.count",
+            takes=True,
             examples=("interlock budget count --transcript session.jsonl --task t1 --agent ada",),
         ),
         Operation(
@@ -122,6 +124,7 @@ NOUN = Noun(
             outcomes=get_args(core.UncountOutcome),
             needs="agent",
             call="budgets.uncount",
+            takes=True,
             examples=("interlock budget uncount agent/ada --reason 'it was false' --agent lead",),
         ),
         Operation(

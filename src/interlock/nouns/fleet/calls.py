@@ -202,7 +202,8 @@ class FleetCalls(Calls[D]):
 
         ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``pipeline/ID``, ``guard/NAME``, ``agent/NAME``,
         ``query/ID``, ``message/ID``, ``request/ID`` or ``schedule/NAME``; a plain name is that of
-        a task, a pipeline, a semaphore, a guard or a schedule, if there is one, else of a lock.
+        a task, a pipeline, a semaphore, a guard or a schedule, if there is one, else of a lock that
+        is used, else of an agent, else of a lock.
         """
         from interlock.runtime.reads import fresh_once
         from interlock.runtime.why import explain

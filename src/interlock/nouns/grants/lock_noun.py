@@ -94,6 +94,7 @@ NOUN = Noun(
             outcomes=get_args(lock_types.ReleaseOutcome),
             needs="agent",
             call="locks.release",
+            takes=True,
             examples=("interlock lock release merge --agent ada --token 12",),
         ),
         Operation(
@@ -104,6 +105,7 @@ NOUN = Noun(
             needs="agent",
             aliases=("lock heartbeat",),
             call="locks.heartbeat",
+            takes=True,
             examples=("interlock lock beat merge --agent ada --token 12",),
         ),
     ),

@@ -93,6 +93,7 @@ NOUN = Noun(
             outcomes=get_args(lock_types.BreakOutcome),
             needs="agent",
             call="locks.break_",
+            takes=True,
             examples=("interlock lock break merge --reason 'ada hangs' --agent maria",),
         ),
         Operation(

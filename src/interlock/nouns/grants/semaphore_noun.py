@@ -158,6 +158,7 @@ NOUN = Noun(
             outcomes=get_args(semaphore_types.ReleaseOutcome),
             needs="agent",
             call="semaphores.release",
+            takes=True,
             examples=("interlock sem release builds --agent ada --token 12",),
         ),
         Operation(
@@ -168,6 +169,7 @@ NOUN = Noun(
             needs="agent",
             aliases=("sem heartbeat",),
             call="semaphores.heartbeat",
+            takes=True,
             examples=("interlock sem beat builds --agent ada --token 12",),
         ),
         Operation(
@@ -191,6 +193,7 @@ NOUN = Noun(
             outcomes=get_args(semaphore_types.BreakOutcome),
             needs="agent",
             call="semaphores.break_",
+            takes=True,
             examples=(
                 "interlock sem break builds --holder ada --reason 'ada hangs' --agent maria",
             ),
@@ -202,6 +205,7 @@ NOUN = Noun(
             outcomes=(semaphore_types.Resized,),
             needs="agent",
             call="semaphores.resize",
+            takes=True,
             examples=("interlock sem resize builds 5 --agent ada",),
         ),
         Operation(
@@ -215,6 +219,7 @@ NOUN = Noun(
             ),
             needs="agent",
             call="semaphores.remove",
+            takes=True,
             examples=("interlock sem remove builds --agent ada",),
         ),
         Operation(

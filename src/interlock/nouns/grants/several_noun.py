@@ -61,6 +61,7 @@ NOUN = Noun(
             needs="agent",
             call="several.release",
             spread="things",
+            takes=True,
             examples=("interlock release lock/merge sem/builds --agent ada --token 12",),
         ),
     ),

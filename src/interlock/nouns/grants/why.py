@@ -44,7 +44,7 @@ from interlock.nouns.tasks.task import TaskOwner
 from interlock.runtime import reads
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, outside, readable_wait
 from interlock.runtime.runner import Runner
-from interlock.runtime.why import NAMED, Why
+from interlock.runtime.why import NAMED, Why, explain_one
 from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
@@ -61,9 +61,14 @@ def lock(context: Context, name: str) -> Op[Why]:
 
 
 def plain(context: Context, name: str) -> Op[Why]:
-    """Explain a plain name, which is that of a lock since nothing else has it."""
-    besides = ", and nothing else has that name"
-    return (yield from _lock(context, validate.name(name, "thing"), besides))
+    """Explain a name that no other thing has: a lock that is used, an agent, or a free lock."""
+    name = validate.name(name, "thing")
+    live = yield from live_pool(context.runner, key_of(f"lock/{name}"), waiters=True)
+    if live is None or not (live.grants or live.waiters):
+        agent = yield from explain_one(context, f"agent/{name}")
+        if agent:
+            return agent
+    return (yield from _lock(context, name, ", and nothing else has that name"))
 
 
 def _lock(context: Context, name: str, besides: str = "") -> Op[Why]:

@@ -279,6 +279,7 @@ NOUN = Noun(
             outcomes=(GuardDropped, NoGuard),
             needs="agent",
             call="guards.drop",
+            takes=True,
             examples=("interlock guard drop calm --agent ada",),
         ),
     ),

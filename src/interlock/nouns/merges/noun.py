@@ -163,6 +163,7 @@ NOUN = Noun(
             outcomes=get_args(core.CancelOutcome),
             needs="agent",
             call="merges.cancel",
+            takes=True,
             examples=("interlock merge cancel feature 'not yet' --agent ada",),
         ),
         Operation(

@@ -104,6 +104,7 @@ NOUN = Noun(
             ),
             needs="agent",
             act=_resolve,
+            takes=True,
             examples=(
                 "interlock decision resolve dec_12 'yes, go ahead' --agent maria",
                 "interlock decision resolve dec_13 queue_for_later --agent maria",

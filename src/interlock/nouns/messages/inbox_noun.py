@@ -219,6 +219,7 @@ NOUN = Noun(
             outcomes=(message.Unsubscribed, message.NotSubscribed, GivenFenced),
             needs="agent",
             call="messages.unsubscribe",
+            takes=True,
             examples=("interlock unsubscribe build/failed --agent bob",),
         ),
         Operation(
@@ -243,6 +244,7 @@ NOUN = Noun(
             outcomes=(message.Acknowledged, message.UnknownMessages, GivenFenced),
             needs="agent",
             act=_ack,
+            takes=True,
             examples=("interlock ack msg_12 msg_13 --agent bob",),
         ),
         Operation(

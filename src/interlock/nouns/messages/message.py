@@ -350,9 +350,10 @@ class PausedAgent(item_outcomes.Paused, Success, frozen=True, kw_only=True, tag=
 
 
 class AgentResumed(item_outcomes.Resumed, frozen=True, kw_only=True, tag="resumed"):
-    """The agent may send; it may never have been paused."""
+    """The agent may send; ``already`` if it was not paused."""
 
     agent: str
+    already: bool = False
 
 
 def matches(subscription: AlertSubscription, message: StoredMessage, data: object) -> bool:

@@ -334,6 +334,7 @@ NOUN = Noun(
             most_body=2 * MOST_BODY,
             needs="agent",
             act=_reply,
+            takes=True,
             examples=('interlock reply qry_12 "https://example.org/v2" --agent bob',),
         ),
         Operation(
@@ -350,6 +351,7 @@ NOUN = Noun(
             needs="agent",
             call="messages.cancel",
             then=_own_query,
+            takes=True,
             examples=("interlock cancel qry_12 --agent ada",),
         ),
         Operation(

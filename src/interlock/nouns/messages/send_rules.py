@@ -295,7 +295,7 @@ def resume(current: PauseState, agent: str) -> Decision[AgentResumed | UnknownAg
     if not current.known and current.paused is None:
         return Decision(outcome=UnknownAgent(unknown=(agent,), hold=False))
     if current.paused is None:
-        return Decision(outcome=AgentResumed(agent=agent))
+        return Decision(outcome=AgentResumed(agent=agent, already=True))
     return Decision(
         outcome=AgentResumed(agent=agent),
         verb="agent.resume",

@@ -249,7 +249,7 @@ def _limited(outcome: message_types.Limited, paint: Paint) -> str:
 
 
 def _halted(outcome: message_types.Halted, paint: Paint) -> str:
-    end = f"until {command(f'interlock agent resume {quote(outcome.agent)}')} it can send nothing"
+    end = f"until {_resume(outcome.agent)} it can send nothing"
     head = f"{paint('red', 'paused')} {outcome.agent}: by {outcome.by}, {ago(outcome.since)}"
     return f"{head}; {end}{reason_lines(outcome.reason, paint)}"
 
@@ -309,11 +309,17 @@ def _not_subscribed(outcome: message_types.NotSubscribed, paint: Paint) -> str:
 
 
 def _paused(outcome: message_types.PausedAgent, paint: Paint) -> str:
-    end = f"{command(f'interlock agent resume {quote(outcome.agent)}')} ends that"
+    end = f"{_resume(outcome.agent)} ends that"
     return f"{paint('green', 'paused')} {outcome.agent}: it can send nothing; {end}"
 
 
+def _resume(agent: str) -> str:
+    return command(f"interlock agent resume {quote(agent)} --agent NAME")
+
+
 def _resumed(outcome: message_types.AgentResumed, paint: Paint) -> str:
+    if outcome.already:
+        return f"{paint('green', 'not paused')} {outcome.agent}: it can send, as before"
     return f"{paint('green', 'resumed')} {outcome.agent}: it can send"
 
 

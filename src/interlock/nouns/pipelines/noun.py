@@ -102,6 +102,7 @@ NOUN = Noun(
             outcomes=get_args(core.StartOutcome),
             needs="agent",
             call="pipelines.start",
+            takes=True,
             examples=("interlock pipeline start release --id r1 --agent ada",),
         ),
         Operation(
@@ -111,6 +112,7 @@ NOUN = Noun(
             outcomes=get_args(core.AdvanceOutcome),
             needs="agent",
             call="pipelines.advance",
+            takes=True,
             examples=(
                 "interlock pipeline advance r1 --agent ada",
                 "interlock pipeline advance r1 --phase test --agent ada",
@@ -143,6 +145,7 @@ NOUN = Noun(
             outcomes=get_args(core.CancelOutcome),
             needs="agent",
             call="pipelines.cancel",
+            takes=True,
             examples=("interlock pipeline cancel r1 'the release is off' --agent ada",),
         ),
     ),

@@ -236,6 +236,7 @@ NOUN = Noun(
             outcomes=get_args(out.ResultOutcome),
             needs="agent",
             call="requests.result",
+            takes=True,
             examples=("interlock request result nightly --wait 10m",),
         ),
         Operation(
@@ -259,6 +260,7 @@ NOUN = Noun(
             outcomes=(out.RequestCancelled, out.RequestOver, out.UnknownRequest, GivenFenced),
             needs="agent",
             call="requests.cancel",
+            takes=True,
         ),
         Operation(
             name="request audit",

@@ -83,6 +83,7 @@ NOUN = Noun(
             outcomes=(out.QuarantineReleased, out.QuarantineKept, out.UnknownQuarantine),
             needs="agent",
             call="quarantine.release",
+            takes=True,
         ),
         Operation(
             name="quarantine drop",
@@ -92,6 +93,7 @@ NOUN = Noun(
             needs="agent",
             call="quarantine.drop",
             spread="ids",
+            takes=True,
         ),
     ),
 )

@@ -115,6 +115,7 @@ NOUN = Noun(
             needs="agent",
             call="reservations.unreserve",
             spread="patterns",
+            takes=True,
             examples=(
                 "interlock unreserve 'src/*.py' --agent ada",
                 "interlock unreserve --all --agent ada",

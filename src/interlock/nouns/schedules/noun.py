@@ -180,6 +180,7 @@ NOUN = Noun(
             outcomes=get_args(core.PauseOutcome),
             needs="agent",
             call="schedules.pause",
+            takes=True,
             examples=("interlock schedule pause nightly 'the disk is full' --agent ada",),
         ),
         Operation(
@@ -189,6 +190,7 @@ NOUN = Noun(
             outcomes=get_args(core.ResumeOutcome),
             needs="agent",
             call="schedules.resume",
+            takes=True,
         ),
         Operation(
             name="schedule drop",
@@ -197,6 +199,7 @@ NOUN = Noun(
             outcomes=get_args(core.DropOutcome),
             needs="agent",
             call="schedules.drop",
+            takes=True,
             examples=("interlock schedule drop nightly --agent ada",),
         ),
     ),

@@ -88,6 +88,7 @@ NOUN = Noun(
             needs="agent",
             call="keys.revoke",
             local=_on_this_host,
+            takes=True,
             examples=("interlock key revoke ops@20261116T135105Z 'the laptop was lost'",),
         ),
     ),

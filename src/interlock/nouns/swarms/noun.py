@@ -229,6 +229,7 @@ NOUN = Noun(
             outcomes=get_args(DenyOutcome),
             needs="agent",
             call="swarms.deny",
+            takes=True,
             examples=("interlock swarm deny bank 'the contract has ended' --agent ada",),
         ),
         Operation(

@@ -284,6 +284,7 @@ OPERATIONS = (
             task_outcomes.NoTask,
         ),
         needs="agent",
+        takes=True,
         in_shell="interlock.faces.cli.task_run:task_run",
         examples=(
             "interlock task run t1 --agent ada -- make test",
@@ -303,6 +304,7 @@ OPERATIONS = (
         needs="agent",
         aliases=("task heartbeat",),
         call="tasks.heartbeat",
+        takes=True,
         examples=("interlock task beat t1 --agent ada --token 9",),
     ),
     Operation(
@@ -317,6 +319,7 @@ OPERATIONS = (
         ),
         needs="agent",
         act=_progress,
+        takes=True,
         examples=("interlock task progress t1 0.4 'compiling' --agent ada --token 9",),
     ),
     Operation(
@@ -336,6 +339,7 @@ OPERATIONS = (
         grants=True,
         aliases=("task complete",),
         act=_done,
+        takes=True,
         examples=(
             "interlock task done t1 --agent ada --token 9 --result '{\"pull\": 7}'",
             "interlock task done t1 --next --can rust",
@@ -354,6 +358,7 @@ OPERATIONS = (
         needs="agent",
         grants=True,
         act=_fail,
+        takes=True,
         examples=("interlock task fail t1 'the tests do not pass' --agent ada --token 9",),
     ),
     Operation(
@@ -368,6 +373,7 @@ OPERATIONS = (
         ),
         needs="agent",
         call="tasks.release",
+        takes=True,
         examples=("interlock task release t1 --agent ada --token 9",),
     ),
     Operation(
@@ -377,6 +383,7 @@ OPERATIONS = (
         outcomes=(task_outcomes.TaskCancelled, task_outcomes.Unchanged, GivenFenced),
         needs="agent",
         call="tasks.cancel",
+        takes=True,
         examples=("interlock task cancel t1 'not needed any more' --agent ada",),
     ),
     Operation(
@@ -390,6 +397,7 @@ OPERATIONS = (
         ),
         needs="agent",
         call="tasks.requeue",
+        takes=True,
         examples=("interlock task requeue t1 --reason 'bob hangs' --agent maria",),
     ),
     Operation(
@@ -399,6 +407,7 @@ OPERATIONS = (
         outcomes=(task_outcomes.Retried, task_outcomes.Unchanged, GivenFenced),
         needs="agent",
         call="tasks.retry",
+        takes=True,
         examples=("interlock task retry t1 --agent ada",),
     ),
 )

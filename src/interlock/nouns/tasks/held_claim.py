@@ -305,7 +305,12 @@ class HeldClaim(HeldGrant):
                 self.on_settled()
 
     def over(self) -> Lost:
-        """The error of a claim that is lost."""
+        """The error of a claim that is lost, or that this program has ended."""
+        if self.ended in _ENDS.values():
+            return Lost(
+                f"task {foreign(self.claimed.task)} (token {self.claimed.token}): this claim has"
+                f" ended already, {self.ended} by this program"
+            )
         return Lost(
             f"task {foreign(self.claimed.task)} (token {self.claimed.token}) {self.how_it_ended};"
             " stop working on it: it goes on without us"

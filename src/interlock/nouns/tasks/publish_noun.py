@@ -246,6 +246,7 @@ OPERATIONS = (
         outcomes=(task_outcomes.TaskEdited, task_outcomes.Unchanged, GivenFenced),
         needs="agent",
         act=_edit,
+        takes=True,
         examples=(
             "interlock task edit t2 --priority 1 --agent ada",
             "interlock task edit t2 --add-needs t1 --remove-label later --agent ada",
@@ -261,6 +262,7 @@ OPERATIONS = (
         needs="agent",
         call="tasks.drop",
         spread="tasks",
+        takes=True,
         examples=("interlock task drop t2 t3 --reason 'not needed any more' --agent ada",),
     ),
     Operation(

@@ -321,8 +321,8 @@ def _notes(outcome: TaskNotes, paint: Paint) -> str:
 def _task_list(outcome: TaskList, paint: Paint) -> str:
     if not outcome.tasks:
         return (
-            "no open tasks, or none that fits; add one: interlock task add NAME"
-            " ('interlock task list --all' has complete ones, too)"
+            "no task fits; 'interlock task list --all' lists complete ones, too,"
+            " and 'interlock task add NAME' adds one"
         )
     rows = [_row(task, paint) for task in outcome.tasks]
     titled = any(task.title for task in outcome.tasks)

@@ -111,6 +111,7 @@ OPERATIONS = (
         outcomes=(task_outcomes.TaskNoted, task_outcomes.Unchanged, GivenFenced),
         needs="agent",
         call="tasks.note",
+        takes=True,
         examples=(
             "interlock task note t1 'the token expires after an hour' --agent ada",
             "git log -3 | interlock task note t1 - --agent ada",
