@@ -55,6 +55,7 @@ MAY_IMPORT = {
         "git_command",  # the git folders of a worktree
         "threads",  # looks at the outside side by side
         "testing",  # the type of an outcome of ``selftest``
+        "thread_calls",  # whether a refusal is that of a handler inside of the call
     },
     "runtime": RULES_AND_SERVICES
     | {

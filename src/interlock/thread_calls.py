@@ -8,10 +8,14 @@ processes wait for the write lock of the store until then.
 So each call is made ``with one_call()``, which refuses a second one of the same thread at once.
 ``in_call`` asks without a refusal: a client then leaves a release, and its end, to its background
 thread.
+
+A handler may also raise, and so end the call.  Its exception is the caller's, of any type:
+``from_handler`` distinguishes a ``TimeoutError`` of an alarm from one of a disk or a server.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 
@@ -31,6 +35,7 @@ class _Call(threading.local):
 
 
 _call = _Call()
+_OURS = frozenset({*sys.stdlib_module_names, "interlock"})
 
 
 def one_call() -> threading.RLock:
@@ -46,3 +51,17 @@ def one_call() -> threading.RLock:
 def in_call() -> bool:
     """Whether this thread is inside of a call of a store."""
     return _call.owned()
+
+
+def from_handler(error: BaseException) -> bool:
+    """Whether a signal handler of the program raised this, inside of a call that catches it.
+
+    The code that catches it called nothing but Interlock, Python's modules and the system.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_globals.get("__name__") or ""
+        if name.partition(".")[0] not in _OURS:
+            return True
+        trace = trace.tb_next
+    return False

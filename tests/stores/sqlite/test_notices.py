@@ -12,6 +12,7 @@ from contextlib import closing
 import pytest
 from tests.processes.helpers import until
 from tests.stores.sqlite.test_notify import PATIENCE, names
+from tests.system_faults import as_system_call
 
 from interlock.errors import OutcomeUnknown, StoreAway
 from interlock.store import Change, Committed, Item, Put, Resync, Txn
@@ -180,7 +181,7 @@ def test_what_may_not_be_durable_is_not_passed_on(
 
     watch = waited.watch(TWO, waited._engine.seen)
     monkeypatch.setattr(Notifier, "send", send)
-    monkeypatch.setattr(other._engine.wal, "sync", refuse)
+    monkeypatch.setattr(other._engine.wal, "sync", as_system_call(refuse))
     with pytest.raises(OutcomeUnknown):
         other.transact(lambda _: txn(TWO))
     assert sent == [notify.LOOK]

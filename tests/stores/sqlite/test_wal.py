@@ -13,6 +13,7 @@ import apsw
 import pytest
 from tests.processes.helpers import Process, ProcessGroup, until, until_asleep
 from tests.stores.sqlite.store_programs import put
+from tests.system_faults import as_system_call
 
 import interlock
 from interlock.errors import OutcomeUnknown, StoreAway
@@ -114,7 +115,7 @@ def test_what_the_disk_refused_is_unknown_and_nothing_more_is_committed(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr(wal, "_sync", refuse)
+        patched.setattr(wal, "_sync", as_system_call(refuse))
         with pytest.raises(OutcomeUnknown, match="could not be made durable"):
             store.transact(lambda _: put("k/lost"))
     with pytest.raises(StoreAway, match="connect again"):
@@ -149,7 +150,7 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     made = Disk()
-    monkeypatch.setattr(wal, "_sync", made.sync)
+    monkeypatch.setattr(wal, "_sync", as_system_call(made.sync))
     return made
 
 

@@ -18,7 +18,7 @@ from interlock.core.decision import Outcome, Proof, Write
 from interlock.core.outcomes import Granted
 from interlock.core.safe_text import foreign, foreign_names
 from interlock.core.thing_names import join_things, key_of, split_things
-from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable, note_pending
+from interlock.errors import Deadlocked, Lost, StoreInUse, StoreTrouble, Unavailable, note_pending
 from interlock.nouns.grants import handover
 from interlock.nouns.grants.calls import acquire
 from interlock.nouns.grants.pool import BreakNote
@@ -29,6 +29,7 @@ from interlock.runtime.given import Given, proofs
 from interlock.runtime.keeper import Lease, WatchedGrant
 from interlock.runtime.outage import OutageRetry
 from interlock.steps import Op
+from interlock.thread_calls import in_call
 
 if TYPE_CHECKING:
     from interlock.nouns.grants import several
@@ -200,6 +201,8 @@ class HeldPools(HeldGrant):
         try:
             outcome = yield from self.release()
         except StoreTrouble as error:
+            if isinstance(error, StoreInUse) and not in_call():  # of a handler inside of this call
+                raise
             self._warn_pending(str(error))
             return lost
         if not lost and isinstance(outcome, outcomes.Released):

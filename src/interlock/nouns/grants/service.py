@@ -45,6 +45,7 @@ from interlock.runtime.reads import looked_up, outside
 from interlock.runtime.runner import Decided, Runner
 from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
+from interlock.thread_calls import in_call
 
 if TYPE_CHECKING:
     from interlock.nouns.grants.guarded import GrantGate
@@ -279,6 +280,8 @@ class GrantService(PendingReleases):
         try:
             return (yield from self._release(actor, request))
         except StoreInUse:
+            if not in_call():  # a handler that ran inside of this call raised it
+                raise
             if token is None and (token := self.holders.last_token(target.keys[0])) is None:
                 raise
             later = partial(self._release, actor, replace(request, token=token))

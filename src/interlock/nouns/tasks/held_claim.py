@@ -48,6 +48,7 @@ from interlock.runtime.callers import LocalCaller
 from interlock.runtime.keeper import Lease
 from interlock.runtime.outage import AGAIN, PASSING, OutageLog
 from interlock.steps import Op, Pause, Read
+from interlock.thread_calls import in_call
 
 if TYPE_CHECKING:
     from interlock.nouns.tasks.claim_reports import WorkReport
@@ -235,8 +236,10 @@ class HeldClaim(HeldGrant):
                     releasing, task_outcomes.TaskReleased, self.release, goes_on=False
                 )
             )
-        except StoreInUse:  # inside of another call of this thread: the keeper does it
-            self.give_up()
+        except StoreInUse:
+            if not in_call():  # a handler that ran inside of this call raised it
+                raise
+            self.give_up()  # the keeper does it
             return task_outcomes.TaskReleased(task=self.claimed.task, later=True)
 
     def settle(self, ending: Ending, good: type[T]) -> Op[T]:

@@ -39,6 +39,7 @@ from interlock.stores.reconnect import Reconnects
 from interlock.stores.redis.errors import MovedToNode, RequestTooLate, meaning, no_redis
 from interlock.stores.redis.scripts import pack
 from interlock.stores.redis.server import ServerFacts, greeting, server_facts
+from interlock.thread_calls import from_handler
 
 if TYPE_CHECKING:
     from interlock.stores.redis.async_connections import LoopConnections, PipelinedConnection
@@ -185,6 +186,8 @@ class Connection:
             while sent < len(request):
                 sent += self._send(memoryview(request)[sent:])
         except OSError as error:
+            if from_handler(error):
+                raise
             # How much of the encrypted text went is unknown.
             raise (Unanswered if sent or self.tls else Unsent)(self._reason(error)) from error
 
@@ -205,6 +208,8 @@ class Connection:
         try:
             data = self._recv(_CHUNK)
         except OSError as error:
+            if from_handler(error):
+                raise
             raise Unanswered(self._reason(error)) from error
         if not data:
             raise Unanswered("it closed the connection")
@@ -480,6 +485,8 @@ class RedisTransport:
             sock = _connected(self._address, endpoint, min(CONNECT, within))
             connection = Connection(sock, endpoint, tls=self._address.tls, within=_left(ends))
         except OSError as error:
+            if from_handler(error):
+                raise
             raise Unsent(reason(error)) from error
         self._all.add(connection)
         try:

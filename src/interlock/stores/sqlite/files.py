@@ -30,6 +30,7 @@ from interlock.errors import (
     StoreReadOnly,
     StoreUnsuitable,
 )
+from interlock.thread_calls import from_handler
 
 REFUSED = {
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "drvfs", "glusterfs", "gfs2", "gpfs",
@@ -196,7 +197,9 @@ def identity(path: str) -> tuple[int, int]:
     """Which file stands at a path now; (0, 0) if none does."""
     try:
         found = os.stat(path)
-    except OSError:
+    except OSError as error:
+        if from_handler(error):
+            raise
         return 0, 0
     return found.st_dev, found.st_ino
 
@@ -371,7 +374,9 @@ class OpenFiles:
     def _compare(self) -> None:
         try:
             folder = os.stat(self._folder)
-        except OSError:
+        except OSError as error:
+            if from_handler(error):
+                raise
             mark = None
         else:
             mark = (folder.st_dev, folder.st_ino, folder.st_mtime_ns)

@@ -40,6 +40,7 @@ from interlock.descriptors import is_refused
 from interlock.errors import StoreUnsuitable
 from interlock.store import TOLD, WAKE_SESSION, Put
 from interlock.stores.sqlite.files import make_side_folder
+from interlock.thread_calls import from_handler
 
 if TYPE_CHECKING:
     import socket
@@ -140,6 +141,8 @@ class Notifier:
                 if watched := self._list():
                     self._notify(watched, commits)
         except OSError as error:
+            if from_handler(error):
+                raise
             # The commit stands without the folder; the backstop wakes the watchers.
             self.trouble = f"{self.folder} cannot be read ({error.strerror or error})"
 
@@ -260,6 +263,8 @@ class Notifier:
         except (ConnectionRefusedError, FileNotFoundError):
             return False
         except OSError as error:
+            if from_handler(error):
+                raise
             self.trouble = f"another process could not be woken ({error.strerror or error})"
         return True
 

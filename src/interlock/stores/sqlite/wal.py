@@ -35,6 +35,7 @@ from contextlib import suppress
 
 from interlock.descriptors import is_refused
 from interlock.errors import StoreAway, StoreClosed
+from interlock.thread_calls import from_handler
 
 SLOW = 0.005
 """Seconds that a quick disk does not take."""
@@ -102,7 +103,7 @@ class Wal:
             with self.using:
                 self._open()
         except OSError as error:
-            if is_refused(error):
+            if is_refused(error) or from_handler(error):
                 raise
 
     def reopen(self) -> None:
@@ -138,7 +139,8 @@ class Wal:
                 self._open()
             _sync(self.fd)
         except OSError as error:
-            if is_refused(error):  # nothing was asked of the disk
+            # Nothing was asked of the disk, or its answer is not known: the next call asks again.
+            if is_refused(error) or from_handler(error):
                 raise
             self.trouble = (
                 f"{self.path} could not be made durable ({error.strerror}); the disk may have"
@@ -148,10 +150,11 @@ class Wal:
         self.slow = time.monotonic() - started > SLOW
         self._durable = max(self._durable, read)
         if self._note >= 0:
-            try:  # noqa: SIM105 - suppress() is three calls more for each commit
+            try:
                 os.pwrite(self._note, self._durable.to_bytes(_NUMBER) * 2, 0)
-            except OSError:  # a full disk
-                pass
+            except OSError as error:  # a full disk
+                if from_handler(error):
+                    raise
 
     def _open(self) -> None:
         if self.fd < 0:
@@ -161,7 +164,9 @@ class Wal:
         """The revision in the note; it is there twice, so that no half of a number counts."""
         try:
             found = os.pread(self._note, 2 * _NUMBER, 0)
-        except OSError:  # there is none
+        except OSError as error:  # there is none
+            if from_handler(error):
+                raise
             return 0
         number = found[:_NUMBER]
         return int.from_bytes(number) if number == found[_NUMBER:] else 0

@@ -55,7 +55,7 @@ from interlock.stores.sqlite.connection import WriteConnection, WriteJob
 from interlock.stores.sqlite.files import make_side_folder
 from interlock.stores.sqlite.notify import CommitNote
 from interlock.stores.sqlite.schema import found_no_room
-from interlock.thread_calls import in_call, one_call
+from interlock.thread_calls import from_handler, in_call, one_call
 
 if TYPE_CHECKING:
     import asyncio
@@ -387,6 +387,8 @@ class Writer:
             engine.files.check(engine.db)
             engine.make_durable()
         except (StoreTrouble, apsw.Error) as error:
+            if from_handler(error):
+                raise
             engine.doubt_touched()
             trouble = engine.wal.trouble or str(error)
             gone = engine.files.recheck(engine.db) and StoreMissing(engine.files.gone)
