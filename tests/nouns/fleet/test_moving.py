@@ -464,7 +464,7 @@ def test_a_server_that_is_away_for_longer_than_every_limit_ends_the_run_and_not_
     urls = (server, file) if away == "source" else (file, server)
     stores = [stack.enter_context(closing(open_store(url, filling=True))) for url in urls]
     far = stores[0] if away == "source" else stores[1]
-    far.patience = 0.3  # type: ignore[attr-defined]  # it is a server
+    patience, far.patience = far.patience, 0.3  # type: ignore[attr-defined]  # it is a server
 
     def cut(progress: CopyProgress) -> None:
         if progress.step == "copying entries":
@@ -476,6 +476,7 @@ def test_a_server_that_is_away_for_longer_than_every_limit_ends_the_run_and_not_
     if away == "target":
         assert not accepts(stores[0])
     proxy.heal()
+    far.patience = patience  # type: ignore[attr-defined]  # the client pauses between connections
     assert not accepts(stores[0])
     assert StoreCopy(stores[0], stores[1], urls).run().resumed
     assert content(stores[1]) == content(stores[0])

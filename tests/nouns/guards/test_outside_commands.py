@@ -94,7 +94,7 @@ def test_a_limit_without_end_is_a_limit(tmp_path: Path) -> None:
 
 def test_a_command_that_cannot_be_started_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "script").write_text("#!/bin/sh\n")
-    (tmp_path / "odd").write_text("#!/nonexistent\n")
+    (tmp_path / "odd").write_text(f"#!{tmp_path}/no-such-program\n")
     (tmp_path / "odd").chmod(0o755)
     (tmp_path / "text").write_bytes(b"\x7fno program")
     (tmp_path / "text").chmod(0o755)

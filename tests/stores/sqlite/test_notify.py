@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.processes.helpers import Process, ProcessGroup, until
 from tests.stores.sqlite.store_programs import put
+from tests.system_faults import as_system_call
 
 from interlock.errors import StoreClosed, StoreTrouble
 from interlock.store import Change, Committed, Put, Resync, Txn
@@ -688,7 +689,7 @@ def test_a_ring_that_fails_in_any_way_of_the_system_is_noted_and_the_commit_stan
         raise OSError(9, "Bad file descriptor")
 
     watch = store.watch("k/", 0)
-    monkeypatch.setattr(store._notifier, "send", fail)
+    monkeypatch.setattr(store._notifier, "send", as_system_call(fail))
     write(store, "k/1")
     assert "Bad file descriptor" in store._notifier.trouble
     assert store.read("k/1")["k/1"] is not None
