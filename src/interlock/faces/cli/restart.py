@@ -100,7 +100,8 @@ def _once(
             signal.signal(signum, handler)  # type: ignore[arg-type]  # as signal() returned it
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         os._exit(_status(run, say))
-    child[0], early = pid, tuple(caught)
+    child[0] = pid  # before the look: another thread may have taken the signal in spite of the mask
+    early = tuple(caught)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     for number in early:  # it came before there was a child
         with suppress(ProcessLookupError):
